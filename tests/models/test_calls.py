@@ -28,7 +28,7 @@ from tlite.models import (
     make_model,
 )
 from tlite.models.parameters import parameter_names
-from tlite.models.transformer import constrain_batch_sharding
+from tlite.models.sharding import constrain_batch_sharding
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
-from tlite.models.transformer import LayerCache
+from tlite.models.inputs import LayerCache
 
 PADDING = -1  # id in place of a stop token and of all that follows it: no token has this id
 PREFILL_CHUNK = 512  # prompt tokens (of all rows) read at once: more are no faster

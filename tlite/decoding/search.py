@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
 from tlite.decoding.generate import grow_caches
+from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID
-from tlite.models.transformer import LayerCache, cache_capacity
 
 GROUP = 64  # tokens; `beam_top_k` reads a group only if its maximum is among the largest
 

@@ -1,19 +1,17 @@
 """Models: functions of tokens, composed of the equations of `tlite.functional`."""
 
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
-from tlite.models.block import BlockInputs, apply_layer, attend, block
+from tlite.models.block import apply_layer, attend, block
 from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
-from tlite.models.config import (
+from tlite.models.components import (
     ALiBi,
     Attention,
     Block,
     Embedding,
     FeedForward,
-    GeneratorConfig,
     Learned,
     LMHead,
     Loop,
-    MaskedConfig,
     NoPositions,
     Norm,
     Positions,
@@ -22,11 +20,12 @@ from tlite.models.config import (
     Rotary,
     RotaryScaling,
     Sinusoidal,
-    TransformerConfig,
 )
+from tlite.models.config import GeneratorConfig, MaskedConfig, TransformerConfig
 from tlite.models.encoder import Encoder, MaskedLM
 from tlite.models.ensemble import Ensemble
 from tlite.models.init import init_block, init_layer
+from tlite.models.inputs import BlockInputs
 from tlite.models.parameters import count_parameters
 from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 from tlite.models.transformer import CausalLM, Transformer

@@ -1,18 +1,18 @@
 """The transformer block: attention and feed-forward layer, each with a residual and a norm."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from tlite import functional as F
-from tlite.models.config import ATTENTION_FUNCTIONS, Attention, FeedForward, Norm, NormFunction
+from tlite.models.components import Attention, FeedForward, Norm, NormFunction
+from tlite.models.config import ATTENTION_FUNCTIONS
 from tlite.models.custom import bind_attention, bind_params, call_layer
+from tlite.models.inputs import BlockInputs
 
 Aux = dict[str, Array]
 """Scalars by name that a layer adds to its output, as a load-balancing loss."""
@@ -30,45 +30,6 @@ class BlockParameters(NamedTuple):
     cross_attention: Any = None
     cross_attention_norm: Any = None
     cross_attention_output_norm: Any = None
-
-
-STATIC = {"static": True}
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class BlockInputs:
-    """Arrays that all blocks with one window share; made once per forward pass.
-
-    x has T tokens, which attend to S keys: the tokens themselves, or all positions of a cache.
-    """
-
-    mask: Bool[Array, "..."] | None = None
-    """Broadcastable to (..., H, T, S), True = may attend; None: no limit."""
-    bias: Float[Array, "..."] | None = None
-    """(..., H, T, S), added to the scores."""
-    angles: Float[Array, "... L half_K"] | None = None
-    """Rotary angles of queries and keys."""
-    attention_factor: Float[Array, ""] | None = None
-    """Factor of rotated queries and keys (YaRN)."""
-    positions: Int[Array, "*#batch T"] | None = None
-    """Positions of x in its sequence; None in cross-attention."""
-    key_positions: Int[Array, "*#batch S"] | None = None
-    """Positions of the keys."""
-    start: Int[Array, "*#batch"] | None = None
-    """Cache index of the first token of x; None without a cache, and in cross-attention."""
-    valid: Bool[Array, "*#batch T"] | None = None
-    """False where x is padding: a recurrent layer leaves its state unchanged there."""
-    segment_ids: Int[Array, "*#batch T"] | None = None
-    """Number of the document of each token; the mask separates documents already."""
-    memory: Float[Array, "*#batch M D"] | None = None
-    """Output of an encoder, for cross-attention."""
-    memory_mask: Bool[Array, "..."] | None = None
-    """Broadcastable to (..., H, T, M): the part of the memory that may be attended to."""
-    is_causal: bool = field(default=False, metadata=STATIC)
-    """`mask` is exactly the causal mask within `window`; a kernel may then ignore it."""
-    window: int = field(default=0, metadata=STATIC)
-    """Sliding window of these blocks; 0: no limit."""
 
 
 class DropoutStream(IntEnum):

@@ -11,17 +11,13 @@ from tlite import functional as F
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
 from tlite.config import validate_fields
 from tlite.functional.layers import widen
-from tlite.models.config import (
-    PositionsField,
-    Projection,
-    Sinusoidal,
-    TransformerConfig,
-    component,
-)
+from tlite.models.components import Projection, Sinusoidal
+from tlite.models.config import PositionsField, TransformerConfig, component
 from tlite.models.encoder import project
 from tlite.models.init import init_linear, init_projection
+from tlite.models.inputs import bidirectional_inputs
 from tlite.models.parameters import as_params, set_params
-from tlite.models.transformer import Transformer, bidirectional_inputs, embed, run_blocks
+from tlite.models.transformer import Transformer, embed, run_blocks
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
 

@@ -42,7 +42,7 @@ from jaxtyping import Array
 
 from tlite import functional as F
 from tlite.errors import UserError
-from tlite.models.config import Attention, FeedForward, FeedForwardFunction, OutputLayer
+from tlite.models.components import Attention, FeedForward, FeedForwardFunction, OutputLayer
 from tlite.user_code import is_own
 
 

@@ -7,11 +7,13 @@ from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
 from tlite.models.block import apply_norm
-from tlite.models.config import MaskedConfig, Projection, TransformerConfig
+from tlite.models.components import Projection
+from tlite.models.config import MaskedConfig, TransformerConfig
 from tlite.models.custom import bind_params
 from tlite.models.init import init_projection
+from tlite.models.inputs import bidirectional_inputs
 from tlite.models.parameters import as_params, set_params
-from tlite.models.transformer import Transformer, bidirectional_inputs, embed, run_blocks
+from tlite.models.transformer import Transformer, embed, run_blocks
 
 
 def encode(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite.models.transformer import LayerCache
+from tlite.models.inputs import LayerCache
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["members"], meta_fields=[])

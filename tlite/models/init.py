@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 from tlite import functional as F
 from tlite.errors import UserError
 from tlite.models.block import BlockParameters
-from tlite.models.config import (
+from tlite.models.components import (
     Attention,
     FeedForward,
     FeedForwardFunction,

@@ -10,31 +10,25 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size, validate_fields
-from tlite.models.block import BlockInputs, apply_layer
+from tlite.models.block import apply_layer
+from tlite.models.components import Embedding, FeedForward, OutputLayer, Sinusoidal
 from tlite.models.config import (
     MAX_BLOCKS,
-    Embedding,
-    FeedForward,
     FeedForwardField,
-    OutputLayer,
     PositionsField,
-    Sinusoidal,
     TransformerConfig,
     component,
 )
 from tlite.models.init import init_output_layer
-from tlite.models.parameters import set_params
-from tlite.models.transformer import (
+from tlite.models.inputs import (
+    BlockInputs,
     LayerCache,
-    Transformer,
     bidirectional_inputs,
     cached_inputs,
     causal_inputs,
-    embed,
-    empty_caches,
-    run_blocks,
-    token_logits,
 )
+from tlite.models.parameters import set_params
+from tlite.models.transformer import Transformer, embed, empty_caches, run_blocks, token_logits
 
 START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 

@@ -9,21 +9,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.core import Tracer
-from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.block import Aux, BlockInputs, add_aux, apply_norm, block
-from tlite.models.config import (
-    ALiBi,
-    GeneratorConfig,
-    Learned,
-    PositionsFunction,
-    Relative,
-    Rotary,
-    Sinusoidal,
-    TransformerConfig,
-)
+from tlite.models.block import Aux, add_aux, apply_norm, block
+from tlite.models.components import Learned, PositionsFunction, Sinusoidal
+from tlite.models.config import GeneratorConfig, TransformerConfig
 from tlite.models.custom import bind_params, call_layer
 from tlite.models.init import (
     init_block,
@@ -33,11 +24,17 @@ from tlite.models.init import (
     init_positions,
     init_table,
 )
+from tlite.models.inputs import (
+    BlockInputs,
+    LayerCache,
+    cached_inputs,
+    causal_inputs,
+    position_table,
+    positions_name,
+    window_inputs,
+)
 from tlite.models.parameters import as_params, set_params
-
-BATCH_AXES = "data", "model"  # of a mesh of devices
-LayerCache = dict[str, Any]
-"""Cache entries of a block by layer: arrays (..., C, N) such as `KeyValues`, or `State`."""
+from tlite.models.sharding import constrain_batch_sharding
 
 
 class TransformerKeys(NamedTuple):
@@ -99,11 +96,6 @@ class Transformer(nnx.Module):
         """Draw the layers after the blocks."""
 
 
-def positions_name(config: TransformerConfig) -> str:
-    """Return the name of the parameters of the position encoding."""
-    return "relative" if isinstance(config.positions, Relative) else "positions"
-
-
 # The forward pass
 
 
@@ -138,16 +130,6 @@ def embed(
     if config.embedding.type_vocab_size:
         x = x + model.token_types.table[0]
     return apply_norm(config.norm, model.embedding_norm, x) if config.embedding.norm else x
-
-
-def position_table(encoding, params, config) -> Float[Array, "L D"]:
-    """Return the vectors of all positions, learned or sinusoidal."""
-    if isinstance(encoding, Learned):
-        return jnp.asarray(params.table)[encoding.offset :]
-    # Computed once, not at every step of a search, and on no mesh of devices.
-    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with no_mesh, jax.ensure_compile_time_eval():
-        return F.sinusoidal_positions(config.context, config.width, split=encoding.split)
 
 
 def run_blocks(
@@ -218,108 +200,6 @@ def final_norm(model: Transformer, x: Float[Array, "*batch T D"]) -> Float[Array
     return apply_norm(model.config.norm, model.norm, x) if model.config.pre_norm else x
 
 
-# Inputs of the blocks
-
-
-def causal_inputs(length: int, segment_ids: Int[Array, "*batch T"] | None = None) -> BlockInputs:
-    """Return positions 0, 1, ... and the causal mask of `length` tokens, within segments if any."""
-    positions = jnp.arange(length)
-    if segment_ids is None:
-        mask = F.causal_mask(length)
-        return BlockInputs(mask, positions=positions, key_positions=positions, is_causal=True)
-    return BlockInputs(
-        F.segment_mask(segment_ids),
-        positions=positions,
-        key_positions=positions,
-        segment_ids=segment_ids,
-    )
-
-
-def bidirectional_inputs(valid: Bool[Array, "*batch T"]) -> BlockInputs:
-    """Return positions 0, 1, ... of tokens that attend to all valid ones."""
-    positions, mask = jnp.arange(valid.shape[-1]), valid[..., None, None, :]
-    return BlockInputs(mask, positions=positions, key_positions=positions, valid=valid)
-
-
-def cached_inputs(
-    length: int,
-    caches: Sequence[LayerCache],
-    start: Int[Array, "*#batch"],
-    context: int,
-    valid: Bool[Array, "*batch T"] | None = None,
-) -> BlockInputs:
-    """Return the inputs of `length` tokens that continue a sequence with `start` cached tokens.
-
-    Raises:
-        ValueError: the caches have no capacity for them.
-    """
-    capacity = cache_capacity(caches, context)
-    if not isinstance(start, Tracer):
-        F.check_length(int(start.max()) + length, capacity, "the caches")
-    positions = F.positions_from(start, length)
-    return BlockInputs(
-        F.cache_mask(positions, capacity),
-        positions=positions,
-        key_positions=jnp.arange(capacity),
-        start=start,
-        valid=valid,
-    )
-
-
-def window_inputs(model: Transformer, inputs: BlockInputs, window: int) -> BlockInputs:
-    """Return the inputs of blocks with this window: mask, rotary angles, bias of scores."""
-    config, encoding = model.config, model.config.positions
-    params, positions = getattr(model, positions_name(config)), inputs.positions
-    key_positions = inputs.key_positions
-    assert positions is not None and key_positions is not None  # noqa: PT018
-    if window:
-        near = F.window_mask(positions, key_positions, window)
-        inputs = replace(inputs, mask=F.combine_masks(inputs.mask, near), window=window)
-    if isinstance(encoding, Rotary):
-        local_base = encoding.local_base if window else None
-        frequencies, factor = rotary_frequencies(encoding, config.head_dim, local_base)
-        angles = positions[..., None] * frequencies
-        angles = angles[..., None, :, :] if positions.ndim > 1 else angles
-        return replace(inputs, angles=angles, attention_factor=factor)
-    if isinstance(encoding, ALiBi):
-        return replace(inputs, bias=F.alibi(positions, key_positions, config.num_heads))
-    if isinstance(encoding, Relative):
-        relative = key_positions[..., None, :] - positions[..., :, None]
-        sizes = encoding.num_buckets, encoding.max_distance
-        buckets = F.relative_position_buckets(relative, *sizes, causal=model.is_causal)
-        bias = jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)
-        return replace(inputs, bias=bias)
-    fields = encoding.attention_inputs(params, inputs, config, is_causal=model.is_causal)
-    return replace(inputs, **fields)
-
-
-def rotary_frequencies(
-    encoding: Rotary, head_dim: int, local_base: float | None = None
-) -> tuple[Float[Array, "half_K"], Float[Array, ""] | None]:
-    """Return the rotary frequencies, scaled for longer contexts, and YaRN's attention factor.
-
-    Args:
-        local_base: that of a block with a window, which is never scaled.
-    """
-    if local_base is not None:
-        return F.rotary_frequencies(head_dim, local_base), None
-    frequencies, scaling = F.rotary_frequencies(head_dim, encoding.base), encoding.scaling
-    if scaling is None:
-        return frequencies, None
-    if scaling.method == "linear":
-        return frequencies / scaling.factor, None
-    if scaling.method == "llama3":
-        return F.llama3_frequencies(
-            frequencies, scaling.factor, scaling.original_context,
-            scaling.low_frequency_factor, scaling.high_frequency_factor,
-        ), None  # fmt: skip
-    frequencies = F.yarn_frequencies(
-        frequencies, scaling.factor, scaling.original_context,
-        scaling.beta_fast, scaling.beta_slow, encoding.base,
-    )  # fmt: skip
-    return frequencies, F.yarn_attention_factor(scaling.factor, scaling.attention_factor)
-
-
 # Caches
 
 
@@ -341,26 +221,6 @@ def empty_caches(
         return jnp.zeros((*batch, *entry.shape[:-2], length, entry.shape[-1]), entry.dtype)
 
     return jax.tree.map(empty, jax.eval_shape(shapes), is_leaf=lambda a: isinstance(a, F.State))
-
-
-def cache_capacity(caches: Sequence[LayerCache], default: int) -> int:
-    """Return the number of positions of caches; `default` if no entry has a length axis."""
-    leaves = jax.tree.leaves(caches, is_leaf=lambda a: isinstance(a, F.State))
-    arrays = [leaf for leaf in leaves if not isinstance(leaf, F.State)]
-    return arrays[0].shape[-2] if arrays else default
-
-
-def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
-    """Constrain the batch axis to be sharded, so that XLA gathers parameters and not activations.
-
-    Only on a mesh (`jax.set_mesh`) with these axes; the numbers are those of x.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    axes = [a for a in BATCH_AXES if mesh.shape.get(a, 1) > 1]
-    if not axes or any(mesh.axis_types[mesh.axis_names.index(a)] != AxisType.Auto for a in axes):
-        return x
-    spec = PartitionSpec(tuple(axes), *[None] * (x.ndim - 1))
-    return jax.lax.with_sharding_constraint(x, spec)
 
 
 # The decoder-only language model

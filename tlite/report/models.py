@@ -16,13 +16,9 @@ from tlite import functional as F
 from tlite import inspection, pictures
 from tlite.decoding import generate
 from tlite.models import BlockInputs, Learned, Sinusoidal, Transformer, count_parameters
-from tlite.models.config import PRESETS, PositionsFunction
-from tlite.models.transformer import (
-    causal_inputs,
-    position_table,
-    positions_name,
-    window_inputs,
-)
+from tlite.models.components import PositionsFunction
+from tlite.models.config import PRESETS
+from tlite.models.inputs import causal_inputs, position_table, positions_name, window_inputs
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 

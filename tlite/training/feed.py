@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Integer, PyTree
 
-from tlite.models.transformer import BATCH_AXES
+from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.placement import device_bytes, replicate
 

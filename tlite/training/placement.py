@@ -19,7 +19,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
-from tlite.models.transformer import BATCH_AXES
+from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
 AXES = "member", "data", "model"

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.errors import UserError
 from tlite.models.parameters import from_named_arrays, named_arrays
-from tlite.models.transformer import BATCH_AXES
+from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Resident, Streamed
 from tlite.training.placement import (
