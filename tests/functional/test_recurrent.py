@@ -16,13 +16,17 @@ BATCH, K, KV = (2, 3), 6, 4
 
 
 def draw(length, batch=BATCH, seed=0, scale=1.0):
-    """Normalised queries and keys, values, gates and a state; `scale` spreads log(-log alpha)."""
+    """Normalised queries and keys, some equal, values, gates and a state.
+
+    `scale` is the standard deviation of log(-log alpha).
+    """
     rng = np.random.default_rng([seed, length])
     query, key = rng.normal(size=(2, *batch, length, K))
     query, key = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (query, key))
+    key[..., ::3, :] = key[..., :1, :]
     value, state = rng.normal(size=(*batch, length, KV)), rng.normal(size=(*batch, KV, K))
     log_alpha = -np.exp(scale * rng.normal(size=(*batch, length)))
-    beta = rng.random((*batch, length))
+    beta = 2 * rng.random((*batch, length))
     return [x.astype(np.float32) for x in (query, key, value, log_alpha, beta, state)]
 
 

@@ -104,11 +104,24 @@ def _chunk_terms(q, k, v, log_alpha, beta) -> tuple[Array, ...]:
     # Logs of D, as sums: differences of the cumulative sums lose digits, and are NaN at -inf.
     logs = jnp.where(jnp.tri(size, k=-1, dtype=bool), log_alpha[..., None], 0.0)
     decay = jnp.tril(jnp.exp(jnp.cumsum(logs, axis=-2)))
-    system = beta * decay * jnp.einsum("...tk,...sk->...ts", k, k)  # its diagonal counts as 1
-    right = jnp.concatenate([beta * v, beta * g * k], axis=-1)
-    solved = jax.lax.linalg.triangular_solve(
-        system, right, left_side=True, lower=True, unit_diagonal=True
-    )
-    w_value, w_key = jnp.split(solved, [v.shape[-1]], axis=-1)
+    inverse = _unit_lower_inverse(beta * decay * jnp.einsum("...tk,...sk->...ts", k, k))
     scores = decay * jnp.einsum("...tk,...sk->...ts", q, k)
-    return q, k, w_value, w_key, scores, g, decay[..., -1, :, None]
+    return q, k, inverse @ (beta * v), inverse @ (beta * g * k), scores, g, decay[..., -1, :, None]
+
+
+def _unit_lower_inverse(x: Float[Array, "*batch C C"]) -> Float[Array, "*batch C C"]:
+    """Inverse of the lower triangle of x, with 1 in place of its diagonal, by halves:
+
+    the inverse of [[A, 0], [B, C]] is [[A', 0], [-C' B A', C']], A' and C' the inverses of A and C.
+    (`jax.lax.linalg.triangular_solve` can deadlock on several CPU devices in jaxlib 0.10.2.)
+    """
+    size = x.shape[-1]
+    if size == 1:
+        return jnp.ones_like(x)
+    if size % 2:
+        padding = [(0, 0)] * (x.ndim - 2) + [(0, 1)] * 2
+        return _unit_lower_inverse(jnp.pad(x, padding))[..., :-1, :-1]
+    half = size // 2
+    a, c = _unit_lower_inverse(jnp.stack([x[..., :half, :half], x[..., half:, half:]]))
+    corner = -c @ x[..., half:, :half] @ a
+    return jnp.block([[a, jnp.zeros_like(a)], [corner, c]])
