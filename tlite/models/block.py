@@ -83,6 +83,8 @@ def block(
     caches = {"attention": entries}
 
     if params.cross_attention is not None:
+        if inputs.memory is None and "cross_attention" not in cache:
+            raise ValueError("a block with cross-attention needs inputs.memory")
         h = tap("cross_attention_norm", norm(params.cross_attention_norm, x)) if pre_norm else x
         y, caches["cross_attention"], aux_cross = attention(
             params.cross_attention, h, BlockInputs(inputs.memory_mask), config=config,
@@ -202,7 +204,7 @@ def attention_function(
     if rng is not None and attention.dropout:
         kwargs |= {"dropout_rate": attention.dropout, "rng": rng}
     if not isinstance(attention.function, str):
-        return bind_attention(attention.function, custom, kwargs, inputs, tap)
+        return bind_attention(attention.function, custom, kwargs, inputs, rng, tap)
     function = ATTENTION_FUNCTIONS[attention.function]
     if attention.query_chunk_size:
         function = chunked_attention(attention.function, attention.query_chunk_size)

@@ -78,13 +78,13 @@ def as_layer_result(result, component) -> tuple[Array, Any, dict[str, Array]]:
     raise TypeError(f"{name} must return y or (y, cache, aux), not a tuple of {len(result)}")
 
 
-def bind_attention(function: Callable, params, required, inputs, tap: F.Tap) -> Callable:
+def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap) -> Callable:
     """Return a user's attention function with the keyword arguments that it accepts.
 
     Raises:
         ValueError: it does not accept one that the model needs.
     """
-    optional = {"is_causal": inputs.is_causal, "window": inputs.window, "tap": tap}
+    optional = {"is_causal": inputs.is_causal, "window": inputs.window, "rng": rng, "tap": tap}
     if "relative_positions" not in F.unsupported_kwargs(function, ["relative_positions"]):
         optional["relative_positions"] = relative_positions(inputs)
     call = F.bind_supported_kwargs(bind_params(function, params), required, **optional)

@@ -213,7 +213,7 @@ def empty_caches(
         x = jnp.zeros((1, config.width))
         inputs = replace(causal_inputs(1), memory=x if cross_attention else None)
         caches = run_blocks(model, x, inputs, tap=lambda _, value: value)[1]  # a tap: no scan
-        return [{k: v for k, v in c.items() if k != "cross_attention"} for c in caches]
+        return [{k: v for k, v in (c or {}).items() if k != "cross_attention"} for c in caches]
 
     def empty(entry):
         if isinstance(entry, F.State):
@@ -298,7 +298,8 @@ class CausalLM(Transformer):
         """The output layer: a linear layer, or products with the embedding."""
         head = self.config.head
         logits = token_logits(self, self.embedding, x, tied=head.tied)
-        return tap("logits", logits if head.softcap is None else F.soft_cap(logits, head.softcap))
+        logits = logits if head.softcap is None else F.soft_cap(logits, head.softcap)
+        return F.scoped(tap, "")("logits", logits)
 
 
 def token_logits(model, embedding, x: Float[Array, "*batch D"], *, tied: bool):

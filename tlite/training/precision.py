@@ -76,14 +76,15 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
     part = getattr(model, "attention", None)
     if not isinstance(part, Attention) or part.function != "auto":
         return model
-    fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
-    fast = fast and not unsupported_attention_kwargs(mixed_attention, part, model)
-    fast = fast and fastest != "exact"
-    name = "exact" if not fast else "mixed"
-    name = "fused" if fast and fastest == "fused" and _has_fused(model) else name
-    long = isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH
-    # The one kernel leaves out what is hidden by itself.
-    rows = 0 if name == "fused" else part.query_chunk_size or CHUNK_SIZE * long
+    is_fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH and fastest != "exact"
+    is_fast = is_fast and not part.dropout
+    is_fast = is_fast and not unsupported_attention_kwargs(mixed_attention, part, model)
+    name = "mixed" if is_fast else "exact"
+    name = "fused" if is_fast and fastest == "fused" and _has_fused(model) else name
+    is_long = isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH
+    # The fused kernel skips masked products by itself; chunks have no dropout of weights.
+    chunked = is_long and name != "fused" and not part.dropout
+    rows = 0 if name == "fused" else part.query_chunk_size or CHUNK_SIZE * chunked
     part = dataclasses.replace(part, function=name, query_chunk_size=rows)
     return dataclasses.replace(model, attention=part)
 
