@@ -1,4 +1,6 @@
-"""Randomness from hashed keys: bits for dropout, and orders to go through a data set in."""
+"""Hash-based random bits for dropout, and random permutations that are never stored."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ def check_typed(rng: Key[Array, "*batch"]) -> None:
 def fold_in(
     rng: Key[Array, "*batch"] | None, data: int | Int[Array, ""]
 ) -> Key[Array, "*batch"] | None:
-    """`jax.random.fold_in` for one key or an array of keys, each on its own; None without one.
+    """`jax.random.fold_in` for one key or each key of an array; None without a key.
 
     Raises:
         TypeError: the keys are not typed (`jax.random.key`).
@@ -29,12 +31,11 @@ def fold_in(
 
 
 def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Uniform 32-bit words of shape `key.shape + shape`: a hash of (key, index).
+    """Uniform 32-bit words of shape `rng.shape + shape`: mix(mix(i + k0) + k1) for index i.
 
-    word(i) = mix(mix(i + k0) + k1), with `mix` the 32-bit finaliser of MurmurHash3 and k0, k1
-    the two words of the key. XLA fuses it into whatever uses the words, so on a CPU it
-    is far cheaper than `jax.random.bits` (experiments/LOG.md, 2026-11-21); good enough for
-    dropout, not for sampling a model.
+    k0 and k1 are the words of the key. XLA fuses this hash into its consumer, so on a CPU it is
+    far cheaper than `jax.random.bits` (experiments/LOG.md, 2026-11-21). It is good enough for
+    dropout, not for sampling from a model.
 
     Raises:
         TypeError: the keys are not typed (`jax.random.key`).
@@ -42,35 +43,28 @@ def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     check_typed(rng)
     words = jax.random.key_data(rng)
     first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
-    size = 1
-    index = jnp.zeros(shape, jnp.uint32)
-    for axis in reversed(range(len(shape))):
-        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(size)
-        size *= shape[axis]
+    index = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     return mix(mix(index + first) + last)
 
 
 def dropout_mask(rng: Key[Array, "..."], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
-    """What dropout leaves of an array: each with probability 1 - rate.
-
-    `rng` may be one key, or an array of keys whose shape begins the array's.
-    """
+    """Return a mask that is False with probability `rate`; `rng.shape` begins `shape`."""
     return random_bits(rng, shape[rng.ndim :]) >= jnp.uint32(rate * 2**32)
 
 
 def permuted_index(
-    rng: Key[Array, ""], places: Int[Array, "*batch"], size: int
+    rng: Key[Array, ""], index: Int[Array, "*batch"], size: int
 ) -> Int[Array, "*batch"]:
-    """The elements at these places of 0..size-1 in a random order, which is never written out.
+    """Return elements `index` of a random permutation of 0..size-1 without storing it.
 
-    A Feistel network of eight rounds permutes the numbers below the next power of four; who lands
-    at `size` or above goes through it again ("cycle walking", Black and Rogaway 2002).
+    A Feistel network of eight rounds permutes the numbers below the next power of four; results of
+    `size` or more are permuted again ("cycle walking", Black and Rogaway 2002).
 
     Raises:
         ValueError: the size is below 1.
     """
     if size < 1:
-        raise ValueError("there is nothing to shuffle")
+        raise ValueError(f"the size of a permutation must be at least 1, not {size}")
     half = max(-(-(size - 1).bit_length() // 2), 1)
     low = jnp.uint32((1 << half) - 1)
     words = jax.random.key_data(rng)
@@ -85,13 +79,13 @@ def permuted_index(
     number = jax.lax.while_loop(
         lambda number: (number >= size).any(),
         lambda number: jnp.where(number >= size, permute(number), number),
-        permute(places.astype(jnp.uint32)),
+        permute(index.astype(jnp.uint32)),
     )
     return number.astype(jnp.int32)
 
 
 def mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """Spread every input bit over all output bits (MurmurHash3's fmix32)."""
+    """Spread every input bit over all output bits (fmix32, the finaliser of MurmurHash3)."""
     word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
     return word ^ (word >> 16)

@@ -1,7 +1,4 @@
-"""Causal attention in chunks of queries, with a handwritten backward pass: memory O(T), not O(T^2).
-
-Definition: `scaled_dot_product_attention` with the causal mask, within a window or not.
-"""
+"""Causal attention in chunks of queries: memory O(T) in place of O(T^2)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +8,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from tlite.functional.kernels.matmul import product, transpose
 from tlite.functional.kernels.mixed_attention import flatten_heads
-from tlite.functional.layers import Tap, bind_supported_kwargs, no_tap, soft_cap, widen
+from tlite.functional.layers import bind_supported_kwargs, no_tap, soft_cap, widen
 
 NUM_RANGES = 8  # each is compiled separately; (1 + 1 / NUM_RANGES) / 2 of the T^2 products remain
 
@@ -27,36 +24,26 @@ def chunked_causal_attention(
 
     As in FlashAttention (Dao et al. 2022, section 3.1 and appendix B), the forward pass saves the
     output and log-sum-exp of each query, and the backward pass recomputes the weights. Chunks are
-    grouped into at most `NUM_RANGES` static key ranges, which skip keys after the range's last
-    query and before its first query's window.
+    grouped into at most `NUM_RANGES` static key ranges, which skip keys after the last query of
+    their chunks and before the window of the first.
 
     Args:
         attention: definition (query, key, value, mask) -> (output, weights), which computes the
-            weights (under `jit` only if they are used) and all calls that are not causal or tapped.
+            weights (under `jit` only if they are used) and calls that are not causal or tapped.
         operand_dtype: dtype to which operands of products are rounded; None: no rounding.
 
     Returns:
-        A function like `attention`. With `is_causal` its `mask` must be exactly the causal mask
-        within `window` keys (0: no window).
+        A function like `attention`. With `is_causal` its mask must be exactly the causal mask
+        within `window` keys (0: all).
     """
 
     def call(
-        query: Float[Array, "*batch T K"],
-        key: Float[Array, "*keys S K"],
-        value: Float[Array, "*keys S Kv"],
-        mask: Bool[Array, "..."] | None = None,
-        *,
-        scale: float | None = None,
-        softcap: float | None = None,
-        bias: Float[Array, "..."] | None = None,
-        is_causal: bool = False,
-        window: int = 0,
-        tap: Tap = no_tap,
-    ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+        query, key, value, mask=None, *,
+        scale=None, softcap=None, bias=None, is_causal=False, window=0, tap=no_tap,
+    ):  # fmt: skip
         required = {"scale": scale, "softcap": softcap, "bias": bias}
-        output, weights = bind_supported_kwargs(attention, required, tap=tap)(
-            query, key, value, mask
-        )
+        definition = bind_supported_kwargs(attention, required, tap=tap)
+        output, weights = definition(query, key, value, mask)
         if not is_causal or tap is not no_tap:
             return output, weights
         *batch, length, head_dim = query.shape
@@ -65,18 +52,10 @@ def chunked_causal_attention(
             bias = jnp.broadcast_to(bias, (*bias.shape[:-2], length, key.shape[-2]))
         chunk_size = min(query_chunk_size, length)
         spec = _ChunkSpec(chunk_size, window, softcap, tuple(batch), operand_dtype)
-        output = _attention(spec, *flatten_heads(query, widen(key), widen(value)), bias)
-        return output.astype(value.dtype).reshape(*batch, length, -1), weights
+        computed = _attention(spec, *flatten_heads(query, widen(key), widen(value)), bias)
+        return computed.astype(value.dtype).reshape(output.shape), weights
 
     return call
-
-
-class _Chunk(NamedTuple):
-    """Queries of one chunk; of all chunks of a key range with a leading axis."""
-
-    start: Int[Array, ""]  # index of the first query
-    query: Float[Array, "N chunk K"]
-    bias: Float[Array, "... chunk S"] | None
 
 
 class _ChunkSpec(NamedTuple):
@@ -87,19 +66,18 @@ class _ChunkSpec(NamedTuple):
     operand_dtype: DTypeLike | None
 
     def key_ranges(self, length: int) -> Iterator[tuple[slice, slice]]:
-        """Yield slices of chunks, and of the keys that at least one of these chunks attends to."""
+        """Yield slices of chunks, and of the keys that queries of these chunks attend to."""
         num_chunks = math.ceil(length / self.chunk_size)
-        chunks_per_range = math.ceil(num_chunks / NUM_RANGES)
-        for first in range(0, num_chunks, chunks_per_range):
-            chunks = slice(first, min(first + chunks_per_range, num_chunks))
+        size = max(math.ceil(num_chunks / NUM_RANGES), 2)
+        for first in range(0, num_chunks, size):
+            chunks = slice(first, min(first + size, num_chunks))
             start = max(first * self.chunk_size - self.window + 1, 0) if self.window else 0
             yield chunks, slice(start, min(chunks.stop * self.chunk_size, length))
 
-    def select(self, chunks: slice, keys: slice, query_chunks, bias_chunks) -> _Chunk:
-        """Return the chunks of one key range."""
-        starts = self.chunk_size * jnp.arange(chunks.start, chunks.stop)
-        bias = None if bias_chunks is None else bias_chunks[chunks][..., keys]
-        return _Chunk(starts, query_chunks[chunks], bias)
+    def chunks(self, indices: slice, keys: slice, queries, biases):
+        """Return the first position, queries and bias of each chunk in a range."""
+        starts = self.chunk_size * jnp.arange(indices.start, indices.stop)
+        return starts, queries[indices], None if biases is None else biases[indices][..., keys]
 
     def split(self, x: Float[Array, "*batch T N"]) -> Float[Array, "P *batch chunk N"]:
         """Split T into P chunks, the last padded with zeros."""
@@ -108,14 +86,14 @@ class _ChunkSpec(NamedTuple):
         return jnp.moveaxis(chunks, -3, 0)
 
     def scores(self, start, first_key: int, products, bias):
-        """Return capped and biased scores; -1e30 where a query does not attend to a key."""
+        """Return Q K^T with softcap and bias; -1e30 where a query does not attend to a key."""
         scores = products if self.softcap is None else soft_cap(products, self.softcap)
         if bias is not None:
             biased = scores.reshape(*self.batch, *scores.shape[-2:]) + bias
             scores = biased.reshape(scores.shape)
         query_positions = start + jnp.arange(self.chunk_size)[:, None]
-        distance = query_positions - first_key - jnp.arange(scores.shape[-1])
-        attends = (distance >= 0) & (distance < self.window) if self.window else distance >= 0
+        distances = query_positions - first_key - jnp.arange(scores.shape[-1])
+        attends = (distances >= 0) & (distances < self.window) if self.window else distances >= 0
         return jnp.where(attends, scores, -1e30)
 
 
@@ -125,48 +103,43 @@ def _join(chunks: Sequence[Array], length: int) -> Array:
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
 
 
-def _forward(spec, query, key, value, bias):
+def _forward(spec: _ChunkSpec, query, key, value, bias):
     """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = row sums of E."""
     if spec.operand_dtype is not None:
         query, key, value = (x.astype(spec.operand_dtype) for x in (query, key, value))
-    query_chunks, bias_chunks = spec.split(query), jax.tree.map(spec.split, bias)
-    outputs, logsumexps = [], []
-    for chunks, keys in spec.key_ranges(query.shape[-2]):
-        run_chunk = partial(_forward_chunk, spec, keys.start, key[:, keys], value[:, keys])
-        chunk = spec.select(chunks, keys, query_chunks, bias_chunks)
-        output, logsumexp = jax.lax.map(run_chunk, chunk)
-        outputs.append(output)
-        logsumexps.append(logsumexp)
+
+    def run_chunk(first_key, key, value, chunk):
+        start, query, bias = chunk
+        scores = spec.scores(start, first_key, product("ntk,nsk->nts", query, key), bias)
+        row_max = scores.max(-1, keepdims=True)
+        exponentials = jnp.exp(scores - row_max)
+        row_sum = exponentials.sum(-1, keepdims=True)
+        output = product("nts,nsv->ntv", exponentials.astype(value.dtype), value) / row_sum
+        return output, row_max + jnp.log(row_sum)
+
+    queries, biases = spec.split(query), jax.tree.map(spec.split, bias)
+    results = []
+    for indices, keys in spec.key_ranges(query.shape[-2]):
+        run = partial(run_chunk, keys.start, key[:, keys], value[:, keys])
+        results.append(jax.lax.map(run, spec.chunks(indices, keys, queries, biases)))
+    outputs, logsumexps = zip(*results, strict=True)
     output = _join(outputs, query.shape[-2])
     return output, (query, key, value, bias, output, jnp.concatenate(logsumexps))
 
 
-def _forward_chunk(spec: _ChunkSpec, first_key: int, key, value, chunk: _Chunk):
-    products = product("ntk,nsk->nts", chunk.query, key)
-    scores = spec.scores(chunk.start, first_key, products, chunk.bias)
-    row_max = scores.max(-1, keepdims=True)
-    exponentials = jnp.exp(scores - row_max)
-    row_sum = exponentials.sum(-1, keepdims=True)
-    output = product("nts,nsv->ntv", exponentials.astype(value.dtype), value) / row_sum
-    return output, row_max + jnp.log(row_sum)
-
-
-def _backward(spec, residuals, d_output):
-    """Gradients of query, key, value and bias; those of keys and values summed over chunks."""
+def _backward(spec: _ChunkSpec, residuals, d_output):
+    """Gradients as in `mixed_attention`; those of keys and values are summed over chunks."""
     query, key, value, bias, output, logsumexps = residuals
-    length = query.shape[-2]
-    query_chunks, bias_chunks = spec.split(query), jax.tree.map(spec.split, bias)
+    length, queries, biases = query.shape[-2], spec.split(query), jax.tree.map(spec.split, bias)
     output_dots = spec.split((d_output * output).sum(-1, keepdims=True))
     d_outputs = spec.split(d_output.astype(value.dtype))
     d_key, d_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
     d_queries, d_biases = [], []
-    for chunks, keys in spec.key_ranges(length):
-        run_chunk = partial(_backward_chunk, spec, keys.start, key[:, keys], value[:, keys])
-        chunk = spec.select(chunks, keys, query_chunks, bias_chunks)
-        inputs = chunk, logsumexps[chunks], d_outputs[chunks], output_dots[chunks]
-        sums, (d_query, d_bias) = jax.lax.scan(
-            run_chunk, (d_key[:, keys], d_value[:, keys]), inputs
-        )
+    for indices, keys in spec.key_ranges(length):
+        run = partial(_backward_chunk, spec, keys.start, key[:, keys], value[:, keys])
+        chunks = spec.chunks(indices, keys, queries, biases)
+        inputs = chunks, logsumexps[indices], d_outputs[indices], output_dots[indices]
+        sums, (d_query, d_bias) = jax.lax.scan(run, (d_key[:, keys], d_value[:, keys]), inputs)
         d_key, d_value = d_key.at[:, keys].set(sums[0]), d_value.at[:, keys].set(sums[1])
         d_queries.append(d_query)
         if bias is not None:
@@ -176,15 +149,15 @@ def _backward(spec, residuals, d_output):
 
 
 def _backward_chunk(spec: _ChunkSpec, first_key: int, key, value, sums, inputs):
-    """As in `mixed_attention`, with W = exp(S - l); dS goes back through bias and softcap."""
-    chunk, logsumexp, d_output, output_dot = inputs
-    products = product("ntk,nsk->nts", chunk.query, key)
-    scores, pull_back = jax.vjp(partial(spec.scores, chunk.start, first_key), products, chunk.bias)
+    """W = exp(S - l); dS goes back through bias and softcap."""
+    (start, query, bias), logsumexp, d_output, output_dot = inputs
+    products = product("ntk,nsk->nts", query, key)
+    scores, pull_back = jax.vjp(partial(spec.scores, start, first_key), products, bias)
     weights = jnp.exp(scores - logsumexp)
     d_weights = product("ntv,nsv->nts", d_output, value)
     d_products, d_bias = pull_back(weights * (d_weights - output_dot))
     d_products, weights = d_products.astype(key.dtype), weights.astype(key.dtype)
-    d_key = sums[0] + product("nst,ntk->nsk", transpose(d_products), chunk.query)
+    d_key = sums[0] + product("nst,ntk->nsk", transpose(d_products), query)
     d_value = sums[1] + product("nst,ntv->nsv", transpose(weights), d_output)
     return (d_key, d_value), (product("nts,nsk->ntk", d_products, key), d_bias)
 

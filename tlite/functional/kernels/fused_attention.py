@@ -1,15 +1,10 @@
-"""Attention with bfloat16 operands as one GPU kernel (cuDNN); XLA's products elsewhere.
-
-Definition: `scaled_dot_product_attention`.
-"""
-
-from typing import Any
+"""`scaled_dot_product_attention` with bfloat16 operands as one GPU kernel (cuDNN)."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from tlite.functional.kernels.mixed_attention import rounded_reference
+from tlite.functional.kernels.mixed_attention import rounded_definition
 from tlite.functional.layers import Tap, no_tap
 
 
@@ -29,30 +24,31 @@ def fused_attention(
     unused weights are eliminated. With `tap` the definition runs instead, on rounded inputs.
 
     Args:
-        is_causal: `mask` is exactly the causal mask within `window`; the kernel does not read it.
-        window: number of keys that a causal query attends to, itself included; 0: all.
+        is_causal: `mask` is exactly the causal mask within `window` keys (0: all), so that the
+            kernel need not read it.
     """
-    output, weights = rounded_reference(query, key, value, mask, tap)
+    output, weights = rounded_definition(query, key, value, mask, tap)
     if tap is not no_tap:
         return output, weights
     *batch, length, head_dim = query.shape
-    implementation = "cudnn" if jax.default_backend() == "gpu" else "xla"
-    kwargs: dict[str, Any] = {"implementation": implementation}
-    has_keys = None
-    if is_causal:
-        kwargs |= {"is_causal": True, "local_window_size": (window - 1, 0) if window else None}
-    elif mask is not None:
+    mask = None if is_causal else mask
+    if mask is not None:
         mask = jnp.broadcast_to(mask, (*mask.shape[:-2], length, key.shape[-2]))
         has_keys = mask.any(-1, keepdims=True)  # the kernel averages all values for a row of False
         mask = mask.reshape((1,) * (max(len(batch), 1) + 2 - mask.ndim) + mask.shape)
         mask = jnp.broadcast_to(mask, (*batch[:-1], *mask.shape[-3:]))  # heads may share one
-        kwargs["mask"] = mask.reshape(-1, *mask.shape[-3:])
+        mask = mask.reshape(-1, *mask.shape[-3:])
 
-    def heads_after_length(x):  # (..., H, T, K) to (B, T, H, K)
+    def to_kernel(x):  # (..., H, T, K) to (B, T, H, K)
         x = x.reshape(-1, x.shape[-3] if batch else 1, *x.shape[-2:])
         return jnp.swapaxes(x, 1, 2).astype(jnp.bfloat16)
 
-    inputs = (heads_after_length(x) for x in (query, key, value))
-    output = jnp.swapaxes(jax.nn.dot_product_attention(*inputs, **kwargs), 1, 2)
-    output = output.astype(query.dtype).reshape(*batch, length, head_dim)
-    return output if has_keys is None else jnp.where(has_keys, output, 0), weights
+    computed = jax.nn.dot_product_attention(
+        *map(to_kernel, (query, key, value)),
+        mask=mask,
+        is_causal=is_causal,
+        local_window_size=(window - 1, 0) if is_causal and window else None,
+        implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
+    )
+    output = jnp.swapaxes(computed, 1, 2).astype(query.dtype).reshape(*batch, length, head_dim)
+    return output if mask is None else jnp.where(has_keys, output, 0), weights

@@ -1,7 +1,4 @@
-"""Attention with bfloat16 operands and a float32 softmax, with a handwritten backward pass.
-
-Definition: `scaled_dot_product_attention`.
-"""
+"""`scaled_dot_product_attention` with bfloat16 operands and a float32 softmax."""
 
 import math
 
@@ -12,19 +9,6 @@ from jaxtyping import Array, Bool, Float
 from tlite.functional.attention import repeat_kv, scaled_dot_product_attention
 from tlite.functional.kernels.matmul import product, transpose
 from tlite.functional.layers import Tap, no_tap, widen
-
-
-def flatten_heads(query, key, value) -> tuple[Array, Array, Array]:
-    """Reshape (..., H, T, K) to (N, T, K), keys repeated: XLA multiplies one batch axis faster."""
-    key, value = repeat_kv(query, key, value)
-    query, key, value = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
-    return query, key, value
-
-
-def rounded_reference(query, key, value, mask, tap):
-    """Return the definition's output and weights for inputs rounded to bfloat16."""
-    query, key, value = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    return scaled_dot_product_attention(query, key, value, mask, tap=tap)
 
 
 def mixed_attention(
@@ -40,23 +24,36 @@ def mixed_attention(
     Under `jit`, unused weights are eliminated. With `tap` the definition runs instead, on inputs
     that are rounded to bfloat16.
     """
-    output, weights = rounded_reference(query, key, value, mask, tap)
+    output, weights = rounded_definition(query, key, value, mask, tap)
     if tap is not no_tap:
         return output, weights
-    *batch, length, head_dim = query.shape
     mask = jnp.ones((1, 1), bool) if mask is None else mask
     if mask.ndim > 2:
-        mask = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:])).reshape(-1, *mask.shape[-2:])
-    scaled_query = widen(query) / math.sqrt(head_dim)
-    output = _attention(*flatten_heads(scaled_query, widen(key), widen(value)), mask)
-    return output.astype(value.dtype).reshape(*batch, length, value.shape[-1]), weights
+        mask = jnp.broadcast_to(mask, (*query.shape[:-2], *mask.shape[-2:]))
+        mask = mask.reshape(-1, *mask.shape[-2:])
+    query = widen(query) / math.sqrt(query.shape[-1])
+    computed = _attention(*flatten_heads(query, widen(key), widen(value)), mask)
+    return computed.astype(value.dtype).reshape(output.shape), weights
 
 
-def _forward(query, key, value, mask):
+def rounded_definition(query, key, value, mask, tap):
+    """Return the definition's output and weights of inputs rounded to bfloat16."""
+    query, key, value = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    return scaled_dot_product_attention(query, key, value, mask, tap=tap)
+
+
+def flatten_heads(query, key, value) -> tuple[Array, Array, Array]:
+    """Reshape (..., H, T, K) to (N, T, K), keys repeated: XLA multiplies one batch axis faster."""
+    key, value = repeat_kv(query, key, value)
+    query, key, value = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
+    return query, key, value
+
+
+def _forward(query, key, value, mask: Bool[Array, "*N T S"]):
     """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = row sums of E.
 
-    `mask` is (T, S) or (N, T, S). Dividing the output costs less than dividing the weights
-    W = E / z. A row whose mask is False throughout has E = 0 and O = 0.
+    Dividing the output costs less than dividing the weights W = E / z. Where a row's mask is False
+    throughout, E = 0 and O = 0.
     """
     query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
     scores = jnp.where(mask, product("ntk,nsk->nts", query, key), -1e30)
