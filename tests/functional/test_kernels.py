@@ -101,15 +101,20 @@ def test_is_causal_and_window_equal_the_mask_they_describe(window):
 @pytest.mark.parametrize("factor", [1, 2])
 def test_tapped_weights_are_those_used_of_rounded_inputs(attention, factor):
     inputs = [normal(2, 3, 7, 4, seed=seed) for seed in range(3)]
-    tapped, tap = [], lambda name, weights: tapped.append(weights) or factor * weights
+    tapped = {}
+
+    def tap(name, value):
+        tapped[name] = value
+        return factor * value if name == "weights" else value
+
     output, weights = attention(*inputs, causal_mask(7), tap=tap)
     plain = attention(*inputs, causal_mask(7))
     np.testing.assert_allclose(output, factor * plain[0], atol=0.02 * factor)
-    np.testing.assert_array_equal(weights, factor * tapped[0])
-    np.testing.assert_array_equal(tapped[0], plain[1])
+    np.testing.assert_array_equal(weights, factor * tapped["weights"])
+    np.testing.assert_array_equal(tapped["weights"], plain[1])
     exact = scaled_dot_product_attention(*inputs, causal_mask(7))[1]
-    np.testing.assert_allclose(tapped[0], exact, atol=0.01)
-    assert (tapped[0] != exact).any()
+    np.testing.assert_allclose(tapped["weights"], exact, atol=0.01)
+    assert (tapped["weights"] != exact).any()
 
 
 # Attention in chunks
