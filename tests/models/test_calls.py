@@ -1,5 +1,6 @@
-"""What holds of every model: causality, padding, batches, noise, and what tokens there may be."""
+"""Properties of every model: causality, padding, batches, dropout, valid tokens."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -13,6 +14,7 @@ from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, n
 from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
 from tlite.models import (
+    Attention,
     ClassifierConfig,
     Embedding,
     FeedForward,
@@ -27,8 +29,10 @@ from tlite.models import (
     Wide,
     make_model,
 )
+from tlite.models.inputs import causal_inputs
 from tlite.models.parameters import parameter_names
 from tlite.models.sharding import constrain_batch_sharding
+from tlite.models.transformer import embed, run_blocks
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
@@ -42,7 +46,7 @@ CAUSAL = {
     "seq2seq": SEQ2SEQ,
     "seq2seq, all": replaced(SEQ2SEQ, ALL | {"head": TranslatorHead("shared")}),
 }
-PADDED = {  # by numbers below 0
+PADDED = {  # padding is any number below 0
     "dense": CLASSIFIER,
     "mean": replaced(CLASSIFIER, {"pool": Pool("mean")}),
     "attention": replaced(CLASSIFIER, {"pool": Pool("attention")}),
@@ -66,7 +70,7 @@ def make(name, **fields):
 
 
 def inputs(name, texts=PREFIXES):
-    """Those of the model: a translator reads the texts, its padding is 0; a generator has none."""
+    """Inputs of a model: a translator's padding is 0, and a generator has none."""
     if "seq2seq" in name:
         return np.maximum(texts, 0), TEXTS[:, ::-1]
     return (TEXTS if "generator" in name else texts,)
@@ -90,7 +94,7 @@ def test_later_tokens_do_not_change_earlier_logits_by_a_bit(name):
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_any_number_below_0_is_padding_wherever_it_stands(name):
+def test_a_token_below_0_anywhere_is_padding(name):
     model, others = make(name), np.where(HOLES < 0, -1 - TEXTS, HOLES)
     for key in (None, KEYS):
         assert_same(call(model, others, rng=key), call(model, HOLES, rng=key))
@@ -99,7 +103,7 @@ def test_any_number_below_0_is_padding_wherever_it_stands(name):
 
 
 @pytest.mark.parametrize("name", ["generator", "seq2seq", "seq2seq, all", *PADDED])
-def test_a_short_text_is_the_same_filled_up_to_the_context_with_noise_too(name):
+def test_padding_up_to_the_context_does_not_change_logits(name):
     model = make(name)
     texts = inputs(name)
     short = [text[:, : LENGTHS.max()] for text in texts]
@@ -111,7 +115,7 @@ def test_a_short_text_is_the_same_filled_up_to_the_context_with_noise_too(name):
 
 @pytest.mark.parametrize("name", ["seq2seq", *PADDED])
 def test_nothing_but_padding_has_finite_logits_and_gradients(name):
-    """Classes are then what the bias of the head says, which alone has gradients."""
+    """Logits of classes are then the bias of the head, which alone has gradients."""
     model, texts = make(name), [*map(jnp.asarray, inputs(name, np.full((N, T), -1)))]
 
     @jax.jit
@@ -140,8 +144,8 @@ NUMBERS = np.asarray(F.segment_ids(jnp.asarray(PACKED), END))
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
-    """A token changes the logits at its place, those after it in its document, and no others."""
+def test_documents_in_one_window_do_not_change_each_other(name):
+    """A token changes the logits at its position and later ones of its document, and no others."""
     model = make(name)
     logits = np.asarray(call(model, PACKED, segment_ids=NUMBERS))
     for t in range(T):
@@ -153,14 +157,15 @@ def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
 @pytest.mark.parametrize(
     "positions", ["learned", "sinusoidal", "none", "rotary", "alibi", "relative"]
 )
-def test_a_document_is_as_if_alone_at_its_place(positions):
-    """Where only distances count, at any place."""
+def test_a_document_equals_one_alone_at_its_positions(positions):
+    """With relative positions, also one alone at any other positions."""
     model = make("generator", positions=positions)
 
     @jax.jit
     def second(model, tokens):
-        x, places = model.embed(tokens, jnp.arange(2, T)), jnp.arange(2, T)
-        return model.logits(model.run_blocks(x, F.causal_mask(T - 2), positions=places)[0])
+        at = jnp.arange(2, T)
+        inputs = dataclasses.replace(causal_inputs(T - 2), positions=at, key_positions=at)
+        return model.logits(run_blocks(model, embed(model, tokens, at), inputs)[0])
 
     logits = np.asarray(call(model, PACKED, segment_ids=NUMBERS))
     assert_close(logits[:2], call(model, PACKED[:2]))
@@ -176,7 +181,7 @@ SOME += ["masked", "logistic", "seq2seq, all"]
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_a_text_is_the_same_alone_batched_or_mapped_with_its_noise(name):
+def test_a_text_alone_batched_or_mapped_has_the_same_logits(name):
     model, texts = make(name), inputs(name)
     batched = np.asarray(call(model, *texts, rng=KEYS))
     mapped = jax.jit(jax.vmap(lambda texts, rng: call(model, *texts, rng=rng)))
@@ -187,7 +192,7 @@ def test_a_text_is_the_same_alone_batched_or_mapped_with_its_noise(name):
         assert_close(call(model, *(x[i] for x in texts), rng=KEYS[i]), batched[i])
 
 
-# One program for all blocks, and blocks computed again
+# Loops over blocks
 
 SCAN, REMAT = Loop(scan=True), Loop(remat=True)
 DEEP = {"generator, all": {"attention.windows": (3,)}, "seq2seq": {"positions": "relative"}}
@@ -197,7 +202,7 @@ DEEP = {"generator, all": {"attention.windows": (3,)}, "seq2seq": {"positions": 
     ("name", "loop"),
     [("generator, all", Loop(True, True)), ("generator, all", REMAT), ("seq2seq", SCAN)],
 )
-def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(name, loop):
+def test_scan_and_remat_change_no_logits_and_no_gradients(name, loop):
     texts = [*map(jnp.asarray, inputs(name))]
 
     @jax.jit
@@ -214,7 +219,7 @@ def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(name, lo
     assert_close(jax.tree.leaves(of_other), jax.tree.leaves(gradients), 1e-4)
 
 
-def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
+def test_a_scanned_program_does_not_grow_with_depth():
     def size(num_blocks, loop):
         config = replaced(CONFIGS["generator, all"], {"num_blocks": num_blocks, "loop": loop})
         model = jax.eval_shape(lambda: make_model(config, rng=KEYS[0]))
@@ -225,27 +230,35 @@ def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
     assert growth[SCAN] < 1.7  # each block's arrays are named and stacked
 
 
-# Noise
+# Dropout
 
 
-@pytest.mark.parametrize("name", ["generator", "dense", "mean", "attention", "masked", "seq2seq"])
-def test_noise_needs_a_key_repeats_with_it_and_differs_without(name):
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        *((name, "dropout") for name in ("generator", "dense", "mean", "attention", "masked")),
+        ("seq2seq", "dropout"),
+        ("generator, all", "attention.dropout"),
+        ("seq2seq", "attention.dropout"),
+    ],
+)
+def test_dropout_needs_a_key_and_repeats_with_it(name, field):
     none = {"dropout": 0.0, "feed_forward.dropout": 0.0, "embedding.word_dropout": 0.0}
-    plain, model = (make(name, **none | {"dropout": rate}) for rate in (0.0, 0.5))
+    plain, model = (make(name, **none | {field: rate}) for rate in (0.0, 0.5))
     texts = inputs(name, TEXTS)
-    without, of_first = call(plain, *texts), np.asarray(call(model, *texts, rng=KEYS[0]))
-    assert_same(call(model, *texts), without)
-    assert_same(call(plain, *texts, rng=KEYS[0]), without)
-    assert_same(call(model, *texts, rng=KEYS[0]), of_first)
-    for other in (call(model, *texts, rng=KEYS[1]), without):
-        assert difference(of_first, other) > 1e-3
+    evaluated, first = call(plain, *texts), np.asarray(call(model, *texts, rng=KEYS[0]))
+    assert_same(call(model, *texts), evaluated)
+    assert_same(call(plain, *texts, rng=KEYS[0]), evaluated)
+    assert_same(call(model, *texts, rng=KEYS[0]), first)
+    for other in (call(model, *texts, rng=KEYS[1]), evaluated):
+        assert difference(first, other) > 1e-3
 
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("generator", 1 + 2 * 3), ("dense", 3 + 2 * 3), ("seq2seq", (1 + 2 * 3) + (1 + 4))],
+    [("generator", 1 + 2 * 4), ("dense", 3 + 2 * 4), ("seq2seq", (1 + 2 * 4) + (1 + 6))],
 )
-def test_every_noise_of_a_call_has_a_key_of_its_own(name, number, monkeypatch):
+def test_each_dropout_of_a_call_has_its_own_key(name, number, monkeypatch):
     keys, random_bits, texts = [], F.random_bits, [*map(jnp.asarray, inputs(name))]
 
     def recorded(rng, shape):
@@ -255,21 +268,21 @@ def test_every_noise_of_a_call_has_a_key_of_its_own(name, number, monkeypatch):
     monkeypatch.setattr(F.random, "random_bits", recorded)
 
     @jax.jit
-    def found():
-        make(name)(*texts, rng=KEYS[0])
+    def drawn_keys():
+        make(name, attention=Attention(dropout=0.5))(*texts, rng=KEYS[0])
         return keys
 
-    assert len(np.unique(found(), axis=0)) == len(keys) == number
+    assert len(np.unique(drawn_keys(), axis=0)) == len(keys) == number
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize(
-    "positions", ["learned", "sinusoidal", "rotary", lambda places, width: 0.0]
+    "positions", ["learned", "sinusoidal", "rotary", lambda positions, width: 0.0]
 )
 @pytest.mark.parametrize("name", ["generator", "dense", "masked", "seq2seq"])
-def test_too_many_tokens_are_refused_with_both_lengths(name, positions):
+def test_too_many_tokens_are_an_error_with_both_lengths(name, positions):
     model, texts = make(name, positions=positions), inputs(name)
     for side in range(len(texts)):
         longer = [*texts]
@@ -278,12 +291,12 @@ def test_too_many_tokens_are_refused_with_both_lengths(name, positions):
             jax.eval_shape(call, model, *longer)
 
 
-KNOWN = ["generator", "dense", "encoder", "masked", "logistic", "seq2seq"]
-
-
-@pytest.mark.parametrize("name", [*KNOWN, "logistic, bigrams"])
-def test_a_token_that_there_is_not_is_named_where_its_value_is_known(name):
-    """Below 0 is padding, or no token either."""
+@pytest.mark.parametrize(
+    "name",
+    ["generator", "dense", "encoder", "masked", "logistic", "logistic, bigrams", "seq2seq"],
+)
+def test_a_token_outside_the_vocabulary_is_named(name):
+    """Below 0 is padding in some models, and an error in others."""
     model = drawn(make_model, BIGRAMS) if "bigrams" in name else make(name)
     calls = [model]
     if name == "seq2seq":
@@ -298,18 +311,18 @@ def test_a_token_that_there_is_not_is_named_where_its_value_is_known(name):
 
 
 @pytest.mark.parametrize("token", [11, -1, -12])
-def test_in_a_compiled_program_what_is_no_token_gives_nan(token):
+def test_an_invalid_token_gives_nan_under_jit(token):
     table, tokens = jnp.ones((11, 4)), np.array([token, 10])
-    for embed in (jax.jit(F.embed), jax.vmap(F.embed, (None, 0))):
-        assert_same(np.isnan(embed(table, tokens)).all(-1), [True, False])
+    for transformed in (jax.jit(F.embed), jax.vmap(F.embed, (None, 0))):
+        assert_same(np.isnan(transformed(table, tokens)).all(-1), [True, False])
     with pytest.raises(ValueError, match=f"no token {token}"):
         jax.grad(lambda table: F.embed(table, jnp.asarray(tokens)).sum())(table)
 
 
-# What the classifier alone has: features of n-grams, word dropout
+# Classifiers only: features of n-grams, word dropout
 
 
-def test_features_after_the_context_reach_the_linear_model_alone():
+def test_ngram_features_reach_only_the_linear_model():
     model = make("dense", wide=Wide(word_rows=10, character_rows=5))
     model.word_ngrams.weights[...] = words = normal(V + 10, C)
     model.character_ngrams.weights[...] = characters = normal(5, C)
@@ -321,33 +334,33 @@ def test_features_after_the_context_reach_the_linear_model_alone():
     read = jax.jit(lambda model, **noise: model.transformer_logits(jnp.asarray(TEXTS), **noise))
     for noise in ({}, {"rng": KEYS}):
         assert_close(call(model, both, **noise), np.asarray(read(model, **noise)) + added)
-    with pytest.raises(ValueError, match="features are missing"):
+    with pytest.raises(ValueError, match="tokens has 6 columns"):
         call(model, TEXTS)
 
 
 @pytest.mark.parametrize(("pool", "rate"), [("dense", 0.2), ("attention", 0.7)])
-def test_word_dropout_makes_padding_of_each_word_with_its_rate(pool, rate):
+def test_word_dropout_hides_each_word_at_its_rate(pool, rate):
     none = {"dropout": 0.0, "feed_forward.dropout": 0.0, "embedding.word_dropout": rate}
     model, tokens, number = make(pool, **none), TEXTS[0], 2000
-    kept = np.array(list(itertools.product([False, True], repeat=T)))
-    possible = np.asarray(call(model, np.where(kept, tokens, -1)))
+    masks = np.array(list(itertools.product([False, True], repeat=T)))
+    possible = np.asarray(call(model, np.where(masks, tokens, -1)))
     draw = jax.jit(jax.vmap(lambda rng: call(model, tokens, rng=rng)))
-    found = np.asarray(draw(jax.random.split(KEYS[0], number)))
-    distances = np.abs(found[:, None] - possible).max(-1)
+    logits = np.asarray(draw(jax.random.split(KEYS[0], number)))
+    distances = np.abs(logits[:, None] - possible).max(-1)
     nearest, second = np.sort(distances, axis=-1)[:, :2].T
-    assert nearest.max() < 1e-4 < second.min()  # so it is known which words were kept
-    hidden = ~kept[distances.argmin(-1)]
+    assert nearest.max() < 1e-4 < second.min()  # each mask is identified
+    hidden = ~masks[distances.argmin(-1)]
     variance = rate * (1 - rate)
     assert (np.abs(hidden.mean(0) - rate) < 5 * np.sqrt(variance / number)).all()
-    together = np.cov(hidden.T)[np.triu_indices(T, 1)]
-    assert (np.abs(together) < 5 * variance / np.sqrt(number)).all()
+    covariances = np.cov(hidden.T)[np.triu_indices(T, 1)]
+    assert (np.abs(covariances) < 5 * variance / np.sqrt(number)).all()
 
 
-# Where examples lie on a mesh of devices
+# A mesh of devices
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["of the whole", "of each device's part"])
-def test_on_a_mesh_each_device_has_other_examples_and_the_numbers_stay(inside):
+@pytest.mark.parametrize("inside", [False, True], ids=["global", "in shard_map"])
+def test_a_mesh_shards_the_batch_and_changes_no_number(inside):
     x, spec, function = (
         jnp.arange(24.0).reshape(8, 3),
         PartitionSpec(("data", "model")),
@@ -359,6 +372,6 @@ def test_on_a_mesh_each_device_has_other_examples_and_the_numbers_stay(inside):
     if inside:
         function = jax.shard_map(constrain_batch_sharding, mesh=mesh, in_specs=spec, out_specs=spec)
     with jax.set_mesh(mesh):
-        found = jax.jit(function)(x)
-    assert_same(found, x)
-    assert {shard.data.shape for shard in found.addressable_shards} == {(2, 3)}
+        y = jax.jit(function)(x)
+    assert_same(y, x)
+    assert {shard.data.shape for shard in y.addressable_shards} == {(2, 3)}
