@@ -181,18 +181,17 @@ def probe(config, make_model: Callable) -> None:
 def user_components(config) -> dict[str, object]:
     """Return the functions and components that are not the library's, by the config's field."""
     components = {}
-    for field in CONTRACTS:
+    for field in ("attention", "feed_forward", "norm", "positions"):
         component = getattr(config, field, None)  # a logistic regression has none
-        if field == "block" and component is not None:
-            pattern = component if isinstance(component, tuple) else (component,)
-            component = next((b for b in pattern if is_own(b) or is_own(b.attention)), pattern[0])
-            if is_own(component) or is_own(component.attention):
-                components[field] = config.block if isinstance(config.block, tuple) else component
-            continue
-        inner = {field: getattr(component, "function", None)}
-        inner["activation"] = getattr(component, "activation", None)
-        candidates = {field: component} if is_own(component) else inner
+        functions = {field: getattr(component, "function", None)}
+        functions["activation"] = getattr(component, "activation", None)
+        candidates = {field: component} if is_own(component) else functions
         components |= {name: value for name, value in candidates.items() if is_own(value)}
+    pattern = getattr(config, "block", ())
+    for block in pattern if isinstance(pattern, tuple) else (pattern,):
+        function = getattr(block.attention, "function", None)
+        if custom := [c for c in (block, block.attention, function) if is_own(c)]:
+            components["block"] = custom[0]
     return components
 
 
