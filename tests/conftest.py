@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
 
 from tests.helpers import suite
@@ -65,6 +66,14 @@ def bounded_memory():
             gc.collect()
             with contextlib.suppress(OSError, AttributeError):  # glibc keeps what is freed
                 ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture
+def without_type_checks():
+    """Calls are not checked by jaxtyping, as outside of tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

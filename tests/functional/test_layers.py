@@ -1,11 +1,9 @@
 """Layers and pools: equal to their formulas; dropout drops what it says, padding is nothing."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
-    block_parameters,
     feed_forward_parameters,
     linear_parameters,
     norm_parameters,
@@ -74,7 +71,7 @@ dropout = jax.jit(F.dropout, static_argnums=2)
 
 
 @pytest.mark.parametrize(("layer_of", "params"), LAYERS.values(), ids=LAYERS)
-def test_layers_are_their_formulas(layer_of, params):
+def test_layers_equal_their_formulas(layer_of, params):
     layer = jax.jit(layer_of(F))
     for batch in ((), (2, 3)):
         x = normal(*batch, T, D)
@@ -82,7 +79,7 @@ def test_layers_are_their_formulas(layer_of, params):
         assert_close(layer(params, x), expected)
 
 
-def test_keywords_that_change_a_result_are_bound_or_an_error():
+def test_required_keywords_are_bound_or_an_error():
     def some(x, *, a, b=2):
         return x, a, b
 
@@ -120,23 +117,14 @@ DROPPING = {
     "feed-forward": lambda rng: F.feed_forward(
         feed_forward_parameters(D, 6), normal(T, D), dropout_rate=0.5, rng=rng
     ),
-    "block": lambda rng: F.encoder_block(
-        block_parameters(D, 6), normal(T, D), num_heads=2, dropout_rate=0.5, rng=rng
+    "attention": lambda rng: F.scaled_dot_product_attention(
+        *[normal(T, D)] * 3, dropout_rate=0.5, rng=rng
     ),
 }
 
 
-@pytest.fixture
-def as_users_call_it():
-    """Without the type checks that only tests have."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("as_users_call_it")
 @pytest.mark.parametrize("drop", DROPPING.values(), ids=DROPPING)
-def test_dropout_needs_a_key_and_a_typed_one(drop):
+def test_dropout_needs_a_typed_key(drop, without_type_checks):
     with pytest.raises(ValueError, match=r"0\.5"):
         drop(None)
     with pytest.raises(TypeError, match="uint32"):
@@ -144,37 +132,15 @@ def test_dropout_needs_a_key_and_a_typed_one(drop):
     drop(jax.random.key(0))
 
 
-@pytest.mark.parametrize("names", [("macaron", "feed_forward"), ("feed_forward", "feed_forward")])
-def test_two_residuals_of_a_block_have_masks_of_their_own(names):
-    """Of what the layer returns, and of what is inside: both give 1 where nothing is dropped."""
-
-    class Params(dict):
-        __getattr__ = dict.get
-
-    x, look = jnp.zeros((T, 50)), F.Look(1, rng=jax.random.key(0))
-    ones = F.FeedForwardParameters(
-        F.LinearParameters(np.zeros((50, 50), np.float32), np.ones(50, np.float32)),
-        F.LinearParameters(np.eye(50, dtype=np.float32)),
-    )
-    params, uses = Params(macaron=ones, feed_forward=ones), []
-    inside = functools.partial(F.feed_forward_layer, dropout_rate=0.5)
-    for layer, rate in ((F.feed_forward_layer, 0.5), (inside, 0.0)):
-        for number, name in enumerate(names):
-            repeat = names[:number].count(name)
-            uses += [np.asarray(F.residual(name, layer, params, x, look, True, rate, repeat)[0])]
-    for first, second in itertools.combinations(uses, 2):
-        assert 0.2 < ((first == 0) ^ (second == 0)).mean() < 0.8
-
-
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
-def test_dropout_zeroes_a_fraction_near_its_rate_and_scales_the_rest(rate):
+def test_dropout_zeroes_its_rate_and_scales_the_others(rate):
     dropped = np.asarray(dropout(jax.random.key(0), np.ones(N, np.float32), rate))
     assert abs((dropped == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / N)
     assert_close(dropped[dropped != 0], 1 / (1 - rate))
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3)])
-def test_the_noise_of_a_sample_does_not_depend_on_its_batch(batch):
+def test_dropout_of_a_sample_is_independent_of_its_batch(batch):
     keys = jax.jit(jax.random.split, static_argnums=1)(jax.random.key(0), batch)
     x = np.asarray(normal(*batch, T, D))
     together = np.asarray(dropout(keys, x, 0.5))
@@ -186,7 +152,7 @@ def test_the_noise_of_a_sample_does_not_depend_on_its_batch(batch):
     assert (together[0] != together[1]).any()
 
 
-def test_dropout_in_a_feed_forward_falls_on_what_its_hidden_layer_gives():
+def test_feed_forward_dropout_applies_to_its_hidden_units():
     params, x, key = feed_forward_parameters(50, 50), normal(T, 50), jax.random.key(0)
     shown = params._replace(output=F.LinearParameters(np.eye(50, dtype=np.float32)))
     dropping = jax.jit(functools.partial(F.feed_forward, dropout_rate=0.5, rng=key))
@@ -198,7 +164,7 @@ def test_dropout_in_a_feed_forward_falls_on_what_its_hidden_layer_gives():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
-def test_a_dropout_rate_outside_0_to_1_is_named(rate):
+def test_a_dropout_rate_outside_0_to_1_is_an_error(rate):
     with pytest.raises(ValueError, match=f"not {rate}"):
         F.dropout(None, normal(T, D), rate)
 

@@ -62,7 +62,7 @@ def test_targets_below_0_are_ignored(loss, weights):
     assert_same(np.asarray(gradient).any(-1), ~ignored)
 
 
-def test_targets_beyond_the_vocabulary_are_errors_or_nan_under_jit():
+def test_targets_beyond_the_vocabulary_are_errors_or_nan():
     targets = np.array([*TARGETS[1:], V])
     for loss in (F.token_cross_entropy, F.cross_entropy, F.accuracy):
         with pytest.raises(ValueError, match=f"token {V}"):
@@ -163,7 +163,7 @@ def test_draws_follow_the_softmax_of_the_filtered_logits(options, changed):
     assert (np.abs(frequencies - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS)).all()
 
 
-def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
+def test_samples_repeat_with_their_key_and_top_1_is_greedy():
     logits, key = normal(50, W), jax.random.key(0)
     draws = np.asarray(sample(key, logits))
     assert_same(sample(key, logits), draws)
@@ -187,7 +187,7 @@ def test_bad_options_are_named(option, values):
             F.sample(jax.random.key(0), normal(W), **{option: value})
 
 
-def test_a_repetition_penalty_divides_positive_and_multiplies_negative_logits():
+def test_repetition_penalty_divides_positive_logits():
     logits, tokens = np.float32([[2, -2, 0, 4], [2, -2, 0, -4]]), np.array([[1, 1, 0], [3, -1, -1]])
     expected = [[1, -4, 0, 4], [2, -2, 0, -8]]
     assert_same(jax.jit(F.repetition_penalty)(logits, tokens, 2.0), np.float32(expected))

@@ -49,7 +49,7 @@ def test_sinusoidal_positions_are_their_formula(length, dim, base, split):
 @pytest.mark.parametrize(
     "use", [lambda x: add_positions(normal(5, 4), x), lambda x: rotate(x, normal(5, 2))]
 )
-def test_a_sequence_longer_than_the_table_is_refused_with_both_lengths(use):
+def test_a_sequence_longer_than_the_table_is_an_error(use):
     assert use(normal(5, 4)).shape == (5, 4)
     with pytest.raises(ValueError, match=r"length 6 .* length 5"):
         use(normal(6, 4))
@@ -59,7 +59,7 @@ def test_a_sequence_longer_than_the_table_is_refused_with_both_lengths(use):
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_interpolated_positions_are_rows_at_fractions_of_the_table(length):
+def test_interpolated_positions_equal_their_formula(length):
     table = normal(5, 3)
     expected = reference.interpolate_positions(exact(table), length)
     assert_close(interpolate_positions(table, length), expected)

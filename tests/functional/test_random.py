@@ -29,7 +29,7 @@ def deviations(first, second):
     return np.abs(first.T @ second).max() / np.sqrt(N)
 
 
-def test_bits_are_balanced_and_uncorrelated_in_a_word_with_its_neighbours_and_between_keys():
+def test_random_bits_are_balanced_and_uncorrelated():
     """And no word is repeated; `test_golden.py` has the very numbers."""
     words = [np.asarray(random_bits(rng, (N,))) for rng in KEYS]
     bits = [np.unpackbits(w.view(np.uint8)).reshape(N, 32) * np.float32(2) - 1 for w in words]

@@ -1,4 +1,4 @@
-"""What the tests share: drawn arrays and parameters, comparison of values and of gradients."""
+"""Random arrays and parameters, and comparisons of values and gradients."""
 
 import functools
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite import functional as F
+from tlite.models.block import BlockParameters
 
 
 def numbers(*shape, seed=0):
@@ -42,12 +43,12 @@ def norm_parameters(width, bias=True, seed=0):
     )
 
 
-def attention_parameters(width, inner, bias=True, seed=0, *, of_keys=None, normed=None):
-    """`of_keys` is the width of keys and values, `normed` that of a head if these have norms."""
-    sizes = inner, of_keys or inner, of_keys or inner
-    into = (linear_parameters(width, size, bias, seed + i) for i, size in enumerate(sizes))
-    norms = [norm_parameters(normed, False, seed + i) for i in (6, 7)] if normed else []
-    return F.AttentionParameters(*into, linear_parameters(inner, width, bias, seed), *norms)
+def attention_parameters(width, query_dim, bias=True, seed=0, *, kv_dim=None, norm_dim=None):
+    """Parameters of attention, with norms of queries and keys if `norm_dim` is their width."""
+    sizes = query_dim, kv_dim or query_dim, kv_dim or query_dim
+    layers = (linear_parameters(width, size, bias, seed + i) for i, size in enumerate(sizes))
+    norms = [norm_parameters(norm_dim, False, seed + i) for i in (6, 7)] if norm_dim else []
+    return F.AttentionParameters(*layers, linear_parameters(query_dim, width, bias, seed), *norms)
 
 
 def feed_forward_parameters(width, hidden, bias=True, seed=0, *, gated=False):
@@ -59,20 +60,18 @@ def feed_forward_parameters(width, hidden, bias=True, seed=0, *, gated=False):
     )
 
 
-def block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
-    return F.BlockParameters(
-        attention=attention_parameters(width, inner or width, seed=seed),
-        attention_norm=norm_parameters(width, norm_bias, seed),
-        feed_forward=feed_forward_parameters(width, hidden, seed=seed),
-        feed_forward_norm=norm_parameters(width, norm_bias, seed + 2),
-    )
-
-
-def decoder_block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
-    """Those of an encoder block, and of attention on a memory."""
-    return block_parameters(width, hidden, inner, norm_bias, seed)._replace(
-        cross_attention=attention_parameters(width, inner or width, seed=seed + 5),
-        cross_attention_norm=norm_parameters(width, norm_bias, seed + 4),
+def block_parameters(width, mlp_dim, norm_bias=True, *, decoder=False):
+    """Parameters of a block; a decoder's has cross-attention too."""
+    cross_attention = {
+        "cross_attention": attention_parameters(width, width, seed=5),
+        "cross_attention_norm": norm_parameters(width, norm_bias, 4),
+    }
+    return BlockParameters(
+        attention=attention_parameters(width, width),
+        attention_norm=norm_parameters(width, norm_bias),
+        feed_forward=feed_forward_parameters(width, mlp_dim),
+        feed_forward_norm=norm_parameters(width, norm_bias, 2),
+        **cross_attention if decoder else {},
     )
 
 
