@@ -264,7 +264,7 @@ def test_words_that_are_looked_up_are_not_counted(tmp_path):
 
     parameters, _, flops = wide()
     assert wide(bigrams=100)[::2] == (parameters + 2 * (V + 100) + 2, flops)
-    assert wide(word_rows=50, character_rows=70)[2] == flops
+    assert wide(num_word_ngrams=50, num_character_ngrams=70)[2] == flops
     logistic = replace(CLASSIFIER, model=LogisticConfig(V, 2))
     assert cost(tmp_path / "logistic", logistic) == (2 * V + 2, 4 * 400, None)
 

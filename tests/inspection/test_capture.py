@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.arrays import assert_close, integers
+from tests.helpers.arrays import assert_close, assert_same, integers
 from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite import models as M
 from tlite.inspection import run, tap_names
+from tlite.models.block import apply_norm
 
 V, T, S = 7, 6, 5
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
@@ -65,7 +66,7 @@ MODERN = {
     "encoder": (M.TransformerConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
     "classifier, first": classifier(pool=M.Pool("first", M.Projection("tanh"))),
     "classifier, n-grams": (
-        classifier(pool=M.Pool("mean"), wide=M.Wide(word_rows=4, character_rows=5))[0],
+        classifier(pool=M.Pool("mean"), wide=M.Wide(num_word_ngrams=4, num_character_ngrams=5))[0],
         (np.r_[TOKENS, -1, -1, V + 1, V + 4, V + 8, -1],),  # a full context, then features
     ),
     "seq2seq, relative": seq2seq(**TODAY, block=NORMS, positions="relative"),
@@ -132,38 +133,36 @@ def self_mask(model, prefix, inputs):
 # Names
 
 
-ATTENTION = [
-    f"attention.{name}" for name in ("key", "value", "query", "weights", "heads", "output")
-]
-FEED_FORWARD = ["feed_forward.hidden", "feed_forward.output", "residual"]
-BLOCK = [*ATTENTION, "attention_residual", *FEED_FORWARD]
-DECODER_BLOCK = [
-    *BLOCK[:7],
-    *(f"cross_{name}" for name in ATTENTION[2:]),
-    "cross_attention_residual",
-    *FEED_FORWARD,
-]
+def block_names(config, layers=("attention", "feed_forward")):
+    """Return the names in a block; pre-norm blocks have `attention_norm`, ... too."""
+    attention = ["query", "key", "value", "scores", "weights", "heads", "output"]
+    feed_forward = ["pre_activation", *["gate"] * config.feed_forward.gated, "hidden", "output"]
+    names = []
+    for layer in layers:
+        names += [f"{layer}_norm"] * config.block.pre_norm
+        names += [f"{layer}.{n}" for n in (attention if "attention" in layer else feed_forward)]
+        names.append(f"{layer}_residual")
+    return [*names[:-1], "residual"]
 
 
-def stack_names(prefix, block, number):
-    inside = [f"{prefix}blocks.{i}.{name}" for i in range(number) for name in block]
-    return [f"{prefix}embedding", *inside, f"{prefix}final"]
+def stack_names(prefix, stack):
+    layers = ["attention", "cross_attention", "feed_forward"]
+    layers = layers if prefix == "decoder." else layers[::2]
+    names = block_names(stack.config, layers)
+    names = [f"{prefix}blocks.{i}.{name}" for i in range(len(stack.blocks)) for name in names]
+    return [f"{prefix}embedding", *names, f"{prefix}final"]
 
 
 @pytest.mark.parametrize("name", [*MODELS, *MODERN])
 def test_tap_names_are_in_order_of_computation(name):
     model, _ = model_and_inputs(name)
-    if isinstance(model, M.Seq2Seq):
-        expected = stack_names("encoder.", BLOCK, 2)
-        number = len(model.decoder.blocks)
-        # Keys and values of the memory are computed before the decoder's first block.
-        expected += [f"decoder.blocks.{i}.cross_{n}" for i in range(number) for n in ATTENTION[:2]]
-        expected += stack_names("decoder.", DECODER_BLOCK, number)
-    else:
-        pooled = ["pooled"] if isinstance(model, M.SequenceClassifier) else []
-        expected = stack_names("", BLOCK, 2) + pooled
+    expected = [n for prefix, stack in stacks(model).items() for n in stack_names(prefix, stack)]
+    expected += ["pooled"] * isinstance(model, M.SequenceClassifier)
+    expected += ["logits"] * (name != "encoder")
     assert tap_names(model) == expected
-    assert list(captured_all(name)[1]) == expected
+    logits, captured = captured_all(name)
+    assert list(captured) == expected
+    assert_same(captured[expected[-1]], logits)
 
 
 @one_of_each
@@ -195,40 +194,50 @@ def test_an_unorder_name_raises_with_the_closest_names(use):
 
 
 @jax.jit
-def attended(model, inputs, captured):
-    """Return the output and weights of each attention, from the captured residuals."""
-    results = {}
+def values_of_layers(model, inputs, captured):
+    """Return the values in all layers, from the captured residuals, by the equations."""
+    values = {}
+
+    def tap(name, value):
+        values[name] = value
+        return value
+
     for prefix, stack in stacks(model).items():
-        config = stack.config
-        norm = config.norm if config.block.pre_norm else lambda params, x: x
+        config, mask = stack.config, self_mask(model, prefix, inputs)
         angles = F.rotary_angles(8, 4) if config.positions == M.Rotary() else None
         x = captured[f"{prefix}embedding"]
-        for index, block in enumerate(stack.blocks):
-            name = f"{prefix}blocks.{index}"
-            q = norm(block.attention_norm, x)
-            mask = self_mask(model, prefix, inputs)
-            results[f"{name}.attention"] = F.multi_head_attention(
-                block.attention, q, q, q, mask, num_heads=2, angles=angles
-            )
+        for i, block in enumerate(stack.blocks):
+            name = f"{prefix}blocks.{i}"
+
+            def inputs_of(layer, x, name=name, block=block, config=config):
+                if not config.block.pre_norm:
+                    return x
+                params = getattr(block, f"{layer}_norm")
+                return tap(f"{name}.{layer}_norm", apply_norm(config.norm, params, x))
+
+            attend = functools.partial(F.multi_head_attention, num_heads=2)
+            scope, h = F.scoped(tap, f"{name}.attention"), inputs_of("attention", x)
+            attend(block.attention, h, h, h, mask, angles=angles, tap=scope)
+            x = captured[f"{name}.attention_residual"]
             if prefix == "decoder.":
-                q = norm(block.cross_attention_norm, captured[f"{name}.attention_residual"])
-                memory, mask = captured["encoder.final"], (inputs[0] != 0)[None, None]
-                results[f"{name}.cross_attention"] = F.multi_head_attention(
-                    block.cross_attention, q, memory, memory, mask, num_heads=2
-                )
+                scope, h = F.scoped(tap, f"{name}.cross_attention"), inputs_of("cross_attention", x)
+                memory, memory_mask = captured["encoder.final"], (inputs[0] != 0)[None, None]
+                attend(block.cross_attention, h, memory, memory, memory_mask, tap=scope)
+                x = captured[f"{name}.cross_attention_residual"]
+            scope, h = F.scoped(tap, f"{name}.feed_forward"), inputs_of("feed_forward", x)
+            F.feed_forward(block.feed_forward, h, tap=scope)
             x = captured[f"{name}.residual"]
-    return results
+    return values
 
 
 @each_model
-def test_captured_attention_weights_equal_the_equation(name):
+def test_captured_values_of_layers_equal_the_equations(name):
     model, inputs = model_and_inputs(name)
     captured = captured_all(name)[1]
-    expected = attended(model, inputs, captured)
-    assert {f"{layer}.weights" for layer in expected} == {n for n in captured if "weights" in n}
-    for layer, (output, weights) in expected.items():
-        np.testing.assert_allclose(captured[f"{layer}.weights"], weights, atol=1e-6)
-        assert_close(captured[f"{layer}.output"], output, 1e-5)
+    expected = values_of_layers(model, inputs, captured)
+    others = {n.rpartition(".")[2].rpartition("_")[2] for n in captured.keys() - expected.keys()}
+    assert others <= {"embedding", "residual", "final", "pooled", "logits"}
+    assert_close({n: captured[n] for n in expected}, expected, 1e-5)
 
 
 # Edits
@@ -268,7 +277,7 @@ def test_an_edit_that_changes_a_shape_is_an_error():
         jax.eval_shape(lambda: run(model, *inputs, edit={"final": lambda x: x[0]}))
 
 
-@pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights"])
+@pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights", "logits"])
 def test_a_tap_that_returns_none_is_an_error_with_its_name(name):
     model, inputs = model_and_inputs("generator")
     tap = lambda n, value: None if n == name else value  # noqa: E731

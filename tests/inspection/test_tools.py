@@ -27,6 +27,7 @@ from tlite.inspection import (
     run,
     score_attention_patterns,
 )
+from tlite.models.transformer import embed, final_norm
 
 V, T, L, H = 7, 6, 2, 2
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": H, "num_blocks": L}
@@ -50,32 +51,27 @@ def changed(position, token):
 
 @pytest.mark.parametrize("block", ["post_norm", "pre_norm"])
 def test_logit_lens_row_equals_a_model_without_later_blocks(block):
-    @jax.jit
-    def rows(model):
-        x = model.embed(TOKENS)
-        streams = [x]
-        for block in model.blocks:
-            x = F.encoder_block(
-                block, x, F.causal_mask(T), num_heads=H, pre_norm=model.config.block.pre_norm
-            )
-            streams.append(x)
-        shorter = [jax.nn.softmax(model.logits(model.final_norm(x))) for x in streams]
-        return logit_lens(model, TOKENS), jnp.stack(shorter)
-
-    assert_close(*rows(generator(block=block)))
+    model = generator(block=block)
+    lens = logit_lens(model, TOKENS)
+    assert_close(lens[0], jax.nn.softmax(model.logits(final_norm(model, embed(model, TOKENS)))))
+    for num_blocks in range(1, L + 1):
+        shorter = generator(block=block, num_blocks=num_blocks)
+        assert_close(lens[num_blocks], jax.nn.softmax(shorter(TOKENS)))
 
 
 @dataclass(frozen=True)
-class Attending(M.Block):
-    """The example of `Block`: it observes nothing itself."""
+class AttentionBlock(M.Block):
+    """A user's block without taps."""
 
-    def __call__(self, params, x, look, config):
-        y, rows = config.attention(params.attention, x, look.at("attention"))
-        return x + y, {"attention": rows, "feed_forward": None}
+    def __call__(self, params, x, inputs, *, config, cache=None):
+        y, entries, aux = M.apply_layer(
+            config.attention, params.attention, x, inputs, config=config, cache=cache
+        )
+        return x + y, {"attention": entries}, aux
 
 
 def test_logit_lens_reads_a_users_block_and_rejects_a_classifier():
-    model = generator(block=Attending())
+    model = generator(block=AttentionBlock())
     assert_close(logit_lens(model, TOKENS)[-1], jax.nn.softmax(model(TOKENS)))
     classifier = drawn(M.make_model, M.ClassifierConfig(**SIZES, num_classes=2))
     with pytest.raises(TypeError, match="SequenceClassifier"):

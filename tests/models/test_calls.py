@@ -323,7 +323,7 @@ def test_an_invalid_token_gives_nan_under_jit(token):
 
 
 def test_ngram_features_reach_only_the_linear_model():
-    model = make("dense", wide=Wide(word_rows=10, character_rows=5))
+    model = make("dense", wide=Wide(num_word_ngrams=10, num_character_ngrams=5))
     model.word_ngrams.weights[...] = words = normal(V + 10, C)
     model.character_ngrams.weights[...] = characters = normal(5, C)
     features = np.array([[0, V + 9, -1, V + 10 + 4, V + 10, V + 10 + 2]] * N)

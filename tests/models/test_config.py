@@ -45,7 +45,11 @@ COUNTS = {
     **dict.fromkeys(BLOCKS, "vocabulary_size"),
     **{ClassifierConfig: "num_classes", Seq2SeqConfig: "source_vocabulary_size"},
     **{LogisticConfig: "vocabulary_size num_classes bigrams", Embedding: "type_vocab_size"},
-    **{Wide: "bigrams word_rows character_rows", Learned: "offset", SpecialTokens: "pad_id"},
+    **{
+        Wide: "bigrams num_word_ngrams num_character_ngrams",
+        Learned: "offset",
+        SpecialTokens: "pad_id",
+    },
 }
 POSITIVE = {
     **{Attention: "softcap scale", Norm: "epsilon", Embedding: "init_std", LMHead: "softcap"},

@@ -153,8 +153,8 @@ REFUSED = {
         ("--wide.bigrams", {"tokenizer": WORDS, "wide": Wide(10)}),
         ("--sentences", {"tokenizer": WORDS, "sentences": 2}),
         ("in 9,999 texts", {"tokenizer": RARE}),
-        ("wide.word_rows is 3, but the data has", {"tokenizer": WORDS, "wide": Wide(0, 3)}),
-        ("word_rows is 3, but the data has 0", {"tokenizer": Words(1), "wide": Wide(0, 3)}),
+        ("wide.num_word_ngrams is 3, but the data has", {"tokenizer": WORDS, "wide": Wide(0, 3)}),
+        ("num_word_ngrams is 3, but the data has 0", {"tokenizer": Words(1), "wide": Wide(0, 3)}),
     ],
     "generator": [
         ("no tokenizer 'nowhere.json'", {"tokenizer": TokenizerFile("nowhere.json")}),

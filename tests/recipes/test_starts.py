@@ -186,18 +186,18 @@ def test_the_members_start_from_one_linear_model_and_keep_it(run):
     assert not np.array_equal(*map(np.asarray, tables))
 
 
-def test_the_linear_model_knows_its_texts_and_is_added_where_there_is_no_noise(run, capsys):
+def test_the_linear_model_fits_its_texts_and_is_added_in_evaluation(run, capsys):
     model, tokenizer = tlite.load(run.run.folder)
     assert isinstance(tokenizer, NgramTokenizer)
     examples, context = list(run.data.training), run.experiment.model.context
     tokens = encode_texts(run.experiment, tokenizer, [example.text for example in examples])
-    with pytest.raises(ValueError, match="features are missing"):
+    with pytest.raises(ValueError, match=r"\d+ columns"):
         model(jnp.asarray(tokens[:, :context]))
 
     @jax.jit
     def logits(model, tokens):
-        added = model.feature_logits(tokens[:, context:])
-        return model(tokens), model.read(tokens[:, :context]), added
+        added = model.ngram_logits(tokens[:, context:])
+        return model(tokens), model.transformer_logits(tokens[:, :context]), added
 
     both, alone, added = map(np.asarray, logits(model, tokens))
     np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
@@ -227,7 +227,7 @@ def test_the_transformer_is_trained_as_without_them(run, tmp_path):
         (Words, {"word_ngrams": -1}),
         (Words, {"word_ngrams": 1}),
         (Words, {"character_ngrams": 17}),
-        (Wide, {"word_rows": -1}),
+        (Wide, {"num_word_ngrams": -1}),
         (partial(varied, NGRAMS), {"ngram_l2": float("inf")}),
         (partial(varied, NGRAMS), {"sentences": -1}),
     ],

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite import functional as F
-from tlite.config import check_size
+from tlite.config import validate_fields
 from tlite.functional.random import mix
 
 
@@ -107,11 +107,7 @@ class LogisticConfig:
     """Number of weights for hashed bigrams of words; 0: no bigrams."""
 
     def __post_init__(self):
-        check_size("context", self.context)
-        for name in ("vocabulary_size", "num_classes", "bigrams"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-            check_size(name, max(getattr(self, name), 1))
+        validate_fields(self, sizes="context", counts="vocabulary_size num_classes bigrams")
 
 
 class LogisticRegression(nnx.Module):

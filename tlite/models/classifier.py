@@ -19,7 +19,7 @@ from tlite.models.inputs import bidirectional_inputs
 from tlite.models.parameters import as_params, set_params
 from tlite.models.transformer import Transformer, embed, run_blocks
 
-WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
+WIDE_SCALE = 3.0  # lets large weights of the linear model develop in as few training steps
 
 
 @dataclass(frozen=True)
@@ -94,22 +94,25 @@ def pool(
 
 @dataclass(frozen=True)
 class Wide:
-    """Linear models of the text's words beside the transformer."""
+    """Linear models of words and n-grams, whose logits are added to the transformer's.
+
+    "Wide & deep learning" (Cheng et al. 2016).
+    """
 
     bigrams: int = 0
-    """Above 0: add a logistic regression over the words and this many hashed bigrams of adjacent
-    words to the logits ("Wide & deep learning", Cheng et al. 2016)."""
-    word_rows: int = 0
-    """N-grams of words of a linear model of the text; set from the data."""
-    character_rows: int = 0
-    """N-grams of characters of that model; set from the data."""
+    """Hashed bigrams of a logistic regression on words and bigrams, trained with the transformer;
+    0: no such model."""
+    num_word_ngrams: int = 0
+    """Word n-grams of a linear model fitted to the training texts; set from the data."""
+    num_character_ngrams: int = 0
+    """Character n-grams of that model; set from the data."""
 
     def __post_init__(self):
-        validate_fields(self, counts="bigrams word_rows character_rows")
+        validate_fields(self, counts="bigrams num_word_ngrams num_character_ngrams")
 
     @property
     def has_ngrams(self) -> bool:
-        return self.word_rows > 0 or self.character_rows > 0
+        return self.num_word_ngrams > 0 or self.num_character_ngrams > 0
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,13 @@ class ClassifierConfig(TransformerConfig):
     num_classes: int = 0
     """Number of classes C; 0: that of the data."""
     context: int = 50
-    """Tokens T that a text is cut to."""
+    """Number of tokens T to which a text is truncated."""
     num_blocks: int = 1
     """Transformer blocks."""
     positions: PositionsField = component(Sinusoidal())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
     pool: Pool = Pool()
-    """From the tokens' vectors to the text's."""
+    """How the vectors of tokens become one vector."""
     head_bias: bool | None = None
     """Bias of the head; None: the model's `bias`."""
     wide: Wide = Wide()
@@ -139,8 +142,8 @@ class ClassifierConfig(TransformerConfig):
 class SequenceClassifier(Transformer):
     """Text classifier: tokens (..., T) to logits (..., C).
 
-    Tokens below 0 are padding: no token attends to them, and the pool leaves them out. With
-    n-grams, the columns after the context are features (`text.NgramTokenizer`) of the linear model.
+    Negative tokens are padding: no token attends to them, and pools leave them out. With n-grams,
+    columns after the context are features (`text.NgramTokenizer`) of the linear model alone.
     """
 
     config: ClassifierConfig
@@ -154,35 +157,43 @@ class SequenceClassifier(Transformer):
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
         self.head = as_params(init_linear(head_key, inputs, config.num_classes, bias=bias))
-        wide, words = config.wide, config.vocabulary_size
+        wide, num_words = config.wide, config.vocabulary_size
 
-        def bag(rows: int, bigrams: int = 0) -> LogisticRegression:
-            return LogisticRegression(LogisticConfig(rows, config.num_classes, bigrams=bigrams))
+        def linear_model(size: int, bigrams: int = 0) -> LogisticRegression:
+            return LogisticRegression(LogisticConfig(size, config.num_classes, bigrams=bigrams))
 
         if wide.bigrams:
-            self.wide = bag(words, wide.bigrams)
+            self.wide = linear_model(num_words, wide.bigrams)
         if wide.has_ngrams:
-            self.word_ngrams = bag(words + wide.word_rows)
-        if wide.character_rows:
-            self.character_ngrams = bag(wide.character_rows)
+            self.word_ngrams = linear_model(num_words + wide.num_word_ngrams)
+        if wide.num_character_ngrams:
+            self.character_ngrams = linear_model(wide.num_character_ngrams)
 
-    def __call__(self, tokens: Int[Array, "*batch T"], **kwargs) -> Float[Array, "*batch C"]:
-        """Logits of the classes: those of `transformer_logits`, whose arguments these are, plus
-        those of n-grams.
+    def __call__(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        rng: Key[Array, "..."] | None = None,
+        tap: F.Tap = F.no_tap,
+    ) -> Float[Array, "*batch C"]:
+        """Return the logits of the classes.
+
+        Args:
+            rng: dropout key, or one per example; None: evaluation.
 
         Raises:
-            ValueError: more tokens than the model's context, or no features of n-grams.
+            ValueError: more tokens than the model's context, or no n-gram features.
         """
-        context = self.config.context
+        context, tap = self.config.context, F.scoped(tap, "")
         if not self.config.wide.has_ngrams:
-            return self.transformer_logits(tokens, **kwargs)
+            return tap("logits", self.transformer_logits(tokens, rng=rng, tap=tap))
         if tokens.shape[-1] <= context:
             raise ValueError(
                 f"tokens has {tokens.shape[-1]} columns; with n-grams it must have context + "
                 "features: use encode_texts(texts, model.config.context)"
             )
-        logits = self.transformer_logits(tokens[..., :context], **kwargs)
-        return logits + self.feature_logits(tokens[..., context:])
+        logits = self.transformer_logits(tokens[..., :context], rng=rng, tap=tap)
+        return tap("logits", logits + self.ngram_logits(tokens[..., context:]))
 
     def transformer_logits(
         self,
@@ -191,33 +202,30 @@ class SequenceClassifier(Transformer):
         rng: Key[Array, "..."] | None = None,
         tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch C"]:
-        """Logits without those of n-grams, whose linear model was fitted to the training texts and
-        would leave the transformer nothing to learn.
+        """Return the logits without `ngram_logits`, as in training.
 
-        Args:
-            rng: dropout key, or one per example; None: evaluation.
+        The linear model of n-grams fits the training texts already: with it the transformer would
+        have nothing to learn.
         """
         config, mask = self.config, tokens >= 0
-        key = F.fold_in(rng, config.num_blocks + 1)
-        if key is not None and config.embedding.word_dropout:
-            mask &= F.dropout_mask(key, tokens.shape, config.embedding.word_dropout)
+        word_key = F.fold_in(rng, config.num_blocks + 1)
+        if word_key is not None and config.embedding.word_dropout:
+            mask &= F.dropout_mask(word_key, tokens.shape, config.embedding.word_dropout)
         x, inputs = embed(self, jnp.maximum(tokens, 0)), bidirectional_inputs(mask)
         x, _, _ = run_blocks(self, x, inputs, rng=rng, tap=tap)
         pooled = tap("pooled", pool(self, x, mask))
         if rng is not None:
             pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, config.dropout)
         logits = F.linear(self.head, pooled)
-        if config.wide.bigrams:
-            logits = logits + WIDE_SCALE * self.wide(tokens)
-        return tap("logits", logits)
+        return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits
 
-    def feature_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
-        """Logits of the linear model of n-grams of words and of characters.
+    def ngram_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
+        """Return the logits of the linear models of words and their n-grams, and of characters.
 
-        Each of the two bags has length 1, regardless of the number of features of either kind.
+        Ids of character n-grams follow those of words. Each of the two bags has length 1.
         """
-        first = self.config.vocabulary_size + self.config.wide.word_rows
+        first = self.config.vocabulary_size + self.config.wide.num_word_ngrams
         logits = self.word_ngrams(jnp.where(features < first, features, -1))
-        if self.config.wide.character_rows:
+        if self.config.wide.num_character_ngrams:
             logits += self.character_ngrams(jnp.where(features < first, -1, features - first))
         return logits

@@ -65,7 +65,8 @@ class MaskedLM(Transformer):
         self, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
     ) -> Float[Array, "*batch T V"]:
         """Logits at every position; arguments and errors are those of `encode`."""
-        return tap("logits", self.logits(encode(self, tokens, rng=rng, tap=tap)))
+        logits = self.logits(encode(self, tokens, rng=rng, tap=tap))
+        return F.scoped(tap, "")("logits", logits)
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """A layer with its norm, then products with the embedding."""

@@ -1,4 +1,4 @@
-"""The encoder-decoder: reads a source sequence, writes a target sequence."""
+"""Encoder-decoder for translation ("Attention is all you need", section 3.1)."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of tokens that are no text."""
+    """Ids of special tokens."""
 
     pad_id: int = 0
     """Padding of short sequences, which no token attends to."""
@@ -86,7 +86,7 @@ class Seq2SeqConfig(TransformerConfig):
     head: TranslatorHead = TranslatorHead()
     """Output layer."""
     special_tokens: SpecialTokens = SpecialTokens()
-    """Ids of tokens that are no text."""
+    """Ids of special tokens."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -135,13 +135,12 @@ class Seq2Seq(nnx.Module):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        tap = F.scoped(tap, "")
         memory, mask = self.encode(source, rng=F.fold_in(rng, 0), tap=F.scoped(tap, "encoder"))
         inputs = causal_inputs(target.shape[-1])
         inputs = dataclasses.replace(inputs, memory=memory, memory_mask=mask)
-        x, rng, scope = self.embed_target(target), F.fold_in(rng, 1), F.scoped(tap, "decoder")
-        x, _, _ = run_blocks(self.decoder, x, inputs, rng=rng, tap=scope)
-        return tap("logits", self.logits(x))
+        x, rng = self.embed_target(target), F.fold_in(rng, 1)
+        x, _, _ = run_blocks(self.decoder, x, inputs, rng=rng, tap=F.scoped(tap, "decoder"))
+        return self.logits(x, tap)
 
     def encode(
         self, source: Int[Array, "*batch S"], *, rng=None, tap: F.Tap = F.no_tap
@@ -193,9 +192,10 @@ class Seq2Seq(nnx.Module):
         )
         x = self.embed_target(tokens, inputs.positions)
         both = [c | {"cross_attention": m} for c, m in zip(caches, memories, strict=True)]
-        x, both, _ = run_blocks(self.decoder, x, inputs, caches=both, tap=tap)
+        scope = F.scoped(tap, "decoder")
+        x, both, _ = run_blocks(self.decoder, x, inputs, caches=both, tap=scope)
         caches = [{n: v for n, v in c.items() if n != "cross_attention"} for c in both]
-        return self.logits(x), caches
+        return self.logits(x, tap), caches
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[LayerCache]:
         """Return for each decoder block cache entries of zeros with `capacity` positions."""
@@ -207,8 +207,11 @@ class Seq2Seq(nnx.Module):
         table = None if is_separate else self.encoder.embedding.table[...]
         return embed(self.decoder, tokens, positions, table=table)
 
-    def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
-        """The output layer: a linear layer, or products with the embedding."""
+    def logits(
+        self, x: Float[Array, "*batch T D"], tap: F.Tap = F.no_tap
+    ) -> Float[Array, "*batch T V"]:
+        """Return the logits of final vectors: a linear layer, or products with the embedding."""
         head = self.config.head
         x = x if head.scale == 1 else head.scale * x
-        return token_logits(self, self.encoder.embedding, x, tied=head.embeddings == "tied")
+        logits = token_logits(self, self.encoder.embedding, x, tied=head.embeddings == "tied")
+        return F.scoped(tap, "")("logits", logits)

@@ -51,7 +51,10 @@ TRAINING = {
     "special_tokens.forced_bos_id",
 }  # fmt: skip
 # What decides of fields that the data fills.
-INSTEAD = {"wide.word_rows": "--word-ngrams 0", "wide.character_rows": "--character-ngrams 0"}
+INSTEAD = {
+    "wide.num_word_ngrams": "--word-ngrams 0",
+    "wide.num_character_ngrams": "--character-ngrams 0",
+}
 
 
 def save_pretrained(

@@ -55,7 +55,7 @@ from tlite.training.runs import Run
 from tlite.training.tasks import class_logits, classifier_task, in_batches
 
 CHUNK = 10_000  # texts that are encoded at a time
-ROWS = "wide.word_rows", "wide.character_rows"
+ROWS = "wide.num_word_ngrams", "wide.num_character_ngrams"
 
 
 class ClassifierRecipe(Recipe):
@@ -236,7 +236,7 @@ class ClassifierRecipe(Recipe):
         model = self.trainer.models(self.parameters(checkpoint)[0])[0]
         tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
         features = tokens[:, self.experiment.model.context :]
-        logits = jax.lax.map(model.feature_logits, features, batch_size=EVALUATION_BATCH)
+        logits = jax.lax.map(model.ngram_logits, features, batch_size=EVALUATION_BATCH)
         right = np.asarray(logits.argmax(-1) == labels)[labels >= 0]
         print(f"the linear model of n-grams alone: {part} accuracy {100 * right.mean():.1f} %")
 
@@ -464,8 +464,8 @@ def ngram_parameters(recipe: ClassifierRecipe) -> dict[str, np.ndarray]:
 
     experiment, model = recipe.experiment, recipe.experiment.model
     tokens, labels = encode_examples(experiment, recipe.tokenizer, recipe.data.training)
-    first = model.vocabulary_size + model.wide.word_rows
-    sizes = [size for size in (first, model.wide.character_rows) if size]
+    first = model.vocabulary_size + model.wide.num_word_ngrams
+    sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
     read = tokens[:, model.context :], labels, sizes, model.num_classes
     weights, bias = fit_bags_of_words(*read, experiment.ngram_l2)
     parameters = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}

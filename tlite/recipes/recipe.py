@@ -346,7 +346,7 @@ def accuracy_interval(right: Bool[np.ndarray, "M N"], examples: str) -> str:
 
 
 def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
-    """The experiment with sizes of its model that its data decides; "wide.word_rows" is a part's.
+    """Return the experiment with model sizes that the data decides, as "wide.num_word_ngrams".
 
     Raises:
         UserError: it says otherwise.
