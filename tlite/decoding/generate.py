@@ -168,7 +168,11 @@ def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -
         )
     logits = jax.ShapeDtypeStruct((*batch, config.vocabulary_size), jnp.float32)
     tokens = jax.ShapeDtypeStruct((*batch, 1), jnp.int32)
-    token = jax.eval_shape(partial(_sample, options.sampler), options.rng, logits, tokens)
+    sampler, args = options.sampler, (options.rng, logits, tokens)
+    if jax.tree.leaves(sampler):  # a constant number is checked, a traced one is not
+        token = jax.eval_shape(partial(_sample, sampler), *args)
+    else:
+        token = jax.eval_shape(_sample, sampler, *args)  # cached by `jit`
     if token.shape != batch or not jnp.issubdtype(token.dtype, jnp.integer):
         raise ValueError(
             f"the sampler returns {token.dtype}{list(token.shape)}: it must return an integer "
