@@ -16,6 +16,7 @@ from tests.helpers.searches import (
     CONFIG,
     CONTEXT,
     END,
+    SEED_OF_RECURRENT,
     SEED_OF_RELATIVE,
     SOURCES,
     START,
@@ -137,7 +138,7 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
     assert any(ended)
 
 
-@pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1])
+@pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1, SEED_OF_RECURRENT])
 def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(seed):
     settings = {"max_length": 8}
     found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings))

@@ -77,6 +77,28 @@ class Shifted:
         return F.feed_forward(params, jnp.where(positions > 0, previous, 0.0), tap=tap), cache, {}
 
 
+@dataclass(frozen=True)
+class LeakySum:
+    """A recurrent layer with a state of fixed size: h_t = h_(t-1) / 2 + x_t W."""
+
+    def init(self, rng, config):
+        return {"kernel": jax.random.normal(rng, (config.width, config.width))}
+
+    def __call__(self, params, x, inputs, *, cache=None):
+        x = x @ jnp.asarray(params.kernel)
+        valid = jnp.ones(x.shape[-2], bool) if inputs.valid is None else inputs.valid
+        valid = jnp.broadcast_to(valid, x.shape[:-1])[..., None]
+
+        def step(state, token):
+            state = jnp.where(token[1], state / 2 + token[0], state)
+            return state, state
+
+        state = jnp.zeros_like(x[..., 0, :]) if cache is None else cache.value
+        tokens = jnp.moveaxis(x, -2, 0), jnp.moveaxis(valid, -2, 0)
+        state, outputs = jax.lax.scan(step, state, tokens)
+        return jnp.moveaxis(outputs, 0, -2), F.State(state), {}
+
+
 def begun(kind, config):
     """A model as it begins, drawn by a key of 0."""
     return jax.jit(lambda: kind(config, rng=jax.random.key(0)))()

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from tests.helpers.arrays import numbers
+from tests.helpers.models import LeakySum
 from tlite.models import Attention, Seq2Seq, Seq2SeqConfig, TranslatorHead
 
 V, CONTEXT, START, END = 8, 12, 2, 3
@@ -17,6 +18,7 @@ SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0,
 # Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
 RELATIVE = {"positions": "relative", "attention": Attention(windows=(3, 0)), "decoder_blocks": 2}
 SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
+SEED_OF_RECURRENT = 81  # the same, with recurrent layers in place of feed-forward ones
 
 
 @functools.cache
@@ -29,6 +31,8 @@ def make_model(seed):
     """Far from 0, so that what is written depends on all of the source and the target."""
     relative = seed >= SEED_OF_RELATIVE
     config = dataclasses.replace(CONFIG, **RELATIVE) if relative else CONFIG
+    if seed >= SEED_OF_RECURRENT:
+        config = dataclasses.replace(config, feed_forward=LeakySum())
     arrays, structure = jax.tree.flatten(initial(config)(seed))
     noise = (numbers(*a.shape, seed=100 * seed + i) for i, a in enumerate(arrays))
     arrays = [

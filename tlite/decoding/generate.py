@@ -160,6 +160,7 @@ class DecodeState(NamedTuple):
 
 
 def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
+    """Raise a ValueError for an option out of its range, or a sampler of another shape."""
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     if not 1 <= slide <= config.context:
@@ -167,17 +168,15 @@ def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -
             f"a window of {config.context} can slide by 1 to {config.context} tokens, not {slide}"
         )
     logits = jax.ShapeDtypeStruct((*batch, config.vocabulary_size), jnp.float32)
-    tokens = jax.ShapeDtypeStruct((*batch, 1), jnp.int32)
-    sampler, args = options.sampler, (options.rng, logits, tokens)
+    tokens, length = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((*batch, 1), batch))
+    sampler, args = options.sampler, (options.rng, logits, tokens, length)
     if jax.tree.leaves(sampler):  # a constant number is checked, a traced one is not
         token = jax.eval_shape(partial(_sample, sampler), *args)
     else:
         token = jax.eval_shape(_sample, sampler, *args)  # cached by `jit`
     if token.shape != batch or not jnp.issubdtype(token.dtype, jnp.integer):
-        raise ValueError(
-            f"the sampler returns {token.dtype}{list(token.shape)}: it must return an integer "
-            f"token for each row of logits, of shape {list(batch)}"
-        )
+        shape = f"{token.dtype}{list(token.shape)}"
+        raise ValueError(f"the sampler returns {shape}, not integers of shape {list(batch)}")
 
 
 def _last_tokens(prompt, lengths, config):
@@ -249,10 +248,11 @@ def _capacity(length: int, context: int) -> int:
 
 def _cache_budget(model, batch: tuple[int, ...]) -> int:
     """Return the number of tokens whose caches have a quarter of the weights' bytes."""
-    cache = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
+    caches = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
+    entries = [a for a in jax.tree.leaves(caches, is_leaf=is_state) if not is_state(a)]
     weights, token = (
         sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(tree))
-        for tree in (model, cache)
+        for tree in (model, entries)
     )
     return weights // (4 * token) if token else model.config.context
 
@@ -278,9 +278,15 @@ def pad_axis(array: Array, size: int, axis: int = -2, value: int = 0) -> Array:
     return jnp.pad(array, width, constant_values=value) if width[axis][1] else array
 
 
+def is_state(entry) -> bool:
+    """True for a cache entry without a length axis."""
+    return isinstance(entry, F.State)
+
+
 def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
-    """Pad all caches with zeros up to a capacity."""
-    return jax.tree.map(partial(pad_axis, size=capacity), caches)
+    """Pad the cache entries that have a length axis with zeros up to a capacity."""
+    grow = lambda entry: entry if is_state(entry) else pad_axis(entry, capacity)  # noqa: E731
+    return jax.tree.map(grow, caches, is_leaf=is_state)
 
 
 def _grow(state: DecodeState, capacity: int) -> DecodeState:
@@ -310,21 +316,23 @@ def _start(
 def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> DecodeState:
     """Read the first `count` tokens of the window into the caches, `size` at a time, each once.
 
-    Padding behind a row's tokens is read too: causality hides it, and decoding overwrites it. So is
-    a row's last token, which counts as padding here, since the next step reads it.
+    States start from zeros, and skip padding behind a row's tokens; in other caches causality hides
+    it and decoding overwrites it. A row's last token is padding here: the next step reads it.
     """
+    reset = lambda entry: jax.tree.map(jnp.zeros_like, entry) if is_state(entry) else entry  # noqa: E731
+    caches = jax.tree.map(reset, state.caches, is_leaf=is_state)
     full, rest = divmod(state.tokens.shape[-1], size)
 
     def read(start, size, caches):
         tokens = jax.lax.dynamic_slice_in_dim(state.tokens, start, size, axis=-1)
         indices = start + jnp.arange(size)
-        positions = state.dropped[..., None] + indices
-        positions = jnp.where(indices < state.length[..., None] - 1, positions, PADDING)
-        return model.extend(tokens, caches, start, tap=_at(tap, positions))[1]
+        valid = indices < state.length[..., None] - 1
+        positions = jnp.where(valid, state.dropped[..., None] + indices, PADDING)
+        return model.extend(tokens, caches, start, valid=valid, tap=_at(tap, positions))[1]
 
     chunks = jnp.minimum(-(-count // size), full) if rest else -(-count // size)
     read_chunk = lambda index, caches: read(index * size, size, caches)  # noqa: E731
-    caches = jax.lax.fori_loop(0, chunks, read_chunk, state.caches)
+    caches = jax.lax.fori_loop(0, chunks, read_chunk, caches)
     caches = read(full * size, rest, caches) if rest else caches
     return state._replace(caches=caches, must_refill=jnp.array(False))
 
@@ -358,7 +366,8 @@ def _decode(
         tap = _at(options.tap, (state.dropped + last)[..., None])
         logits, caches = model.extend(tokens, state.caches, last, tap=tap)
         rng = jax.random.fold_in(options.rng, start + index)
-        token = _sample(options.sampler, rng, logits[..., 0, :], _text(state)).astype(written.dtype)
+        token = _sample(options.sampler, rng, logits[..., 0, :], state.tokens, state.length)
+        token = token.astype(written.dtype)
         ended = state.has_ended | jnp.isin(token, options.stop)
         state = _append(state._replace(caches=caches, has_ended=ended), token, slide)
         return index + 1, state, written.at[index].set(jnp.where(ended, PADDING, token))
@@ -378,14 +387,12 @@ def _decode(
     return state, jnp.moveaxis(written, 0, -1)
 
 
-def _text(state: DecodeState) -> Int[Array, "*batch C"]:
-    """Return the tokens of the window, padded with -1."""
-    indices = jnp.arange(state.tokens.shape[-1])
-    return jnp.where(indices < state.length[..., None], state.tokens, PADDING)
-
-
-def _sample(sampler: TracedPartial, rng, logits, tokens):
-    return F.bind_supported_kwargs(sampler, tokens=tokens)(rng, logits)
+def _sample(sampler: TracedPartial, rng, logits, tokens, length):
+    """Call the sampler; one that accepts `tokens` gets the window, padded with -1."""
+    if not F.unsupported_kwargs(sampler, ["tokens"]):
+        is_text = jnp.arange(tokens.shape[-1]) < length[..., None]
+        sampler = partial(sampler, tokens=jnp.where(is_text, tokens, PADDING))
+    return sampler(rng, logits)
 
 
 def _append(state: DecodeState, token: Int[Array, "*batch"], slide: int | None) -> DecodeState:

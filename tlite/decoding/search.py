@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
-from tlite.decoding.generate import grow_caches
+from tlite.decoding.generate import grow_caches, is_state
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID
 
@@ -98,9 +98,10 @@ class BeamState(NamedTuple):
     finished: Hypotheses
     """The best beams with one, by normalised log p; -inf where there are fewer."""
     caches: list[LayerCache]
-    """Caches of all tokens of all beams of a source, step by step."""
+    """Caches of all tokens of all beams of a source, step by step; with recurrent layers one for
+    each live beam, (B, K, ...)."""
     mask: Bool[Array, "B K NK"]
-    """True at the cache entries of each live beam's tokens."""
+    """True at the cache entries of each live beam's tokens; not used with recurrent layers."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -121,13 +122,19 @@ def beam_search(
     finished ones, or after `max_length` tokens (`limits`: fewer, for each source). A source without
     a finished beam gets the live ones.
     """
-    memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
+    start_id, end_id = start_and_end(model.config)
+    state = _initial_state(model, source, beam, max_length)
+    recurrent = any(map(is_state, jax.tree.leaves(state.caches, is_leaf=is_state)))
+    memories = jax.vmap(model.memories)(source) if recurrent else model.memories(source)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
 
     def step(state):
-        logits, caches, mask = _extend(model, memories, state, start_id)
+        extend = _extend_each if recurrent else _extend
+        logits, caches, mask = extend(model, memories, state, start_id)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
+        if recurrent:
+            caches = jax.tree.map(lambda a: gather_beams(a, parent), caches)
         # A source whose limit is reached waits unchanged for the others.
         select = partial(jax.vmap(jnp.where), state.index < limits)
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
@@ -138,8 +145,7 @@ def beam_search(
         can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
         return jnp.any((state.index < limits) & can_improve)
 
-    state = _initial_state(model, source, beam, max_length)
-    state = _loop(continues, step, state, max_length, tokens_per_step=beam)
+    state = _loop(continues, step, state, max_length, tokens_per_step=1 if recurrent else beam)
     any_finished = jnp.isfinite(state.finished.scores[:, :1])
     return Hypotheses(
         jnp.where(any_finished[..., None], state.finished.tokens, state.live.tokens),
@@ -152,11 +158,15 @@ def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int)
     size, pad_id = len(source), model.config.special_tokens.pad_id
     tokens = jnp.full((size, beam, max_length), pad_id, source.dtype)
     scores = jnp.full((size, beam), -jnp.inf)
+    caches = model.empty_caches(size, capacity=0)
+    if any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state))):
+        caches = model.empty_caches(capacity=0)
+        caches = jax.tree.map(lambda a: jnp.zeros((size, beam, *a.shape), a.dtype), caches)
     return BeamState(
         jnp.int32(0),
         Hypotheses(tokens, scores.at[:, 0].set(0.0)),
         Hypotheses(tokens, scores),
-        model.empty_caches(size, capacity=0),
+        caches,
         jnp.zeros((size, beam, max_length * beam), bool),
     )
 
@@ -179,6 +189,19 @@ def _extend(model, memories: tuple, state: BeamState, start_id: int):
         mask=mask[:, None, :, :capacity],
     )  # fmt: skip
     return mask_special_tokens(model.config, logits, index), caches, mask
+
+
+def _extend_each(model, memories: tuple, state: BeamState, start_id: int):
+    """The same with a cache for each beam, where a recurrent layer needs its tokens in order."""
+    index, tokens = state.index, state.live.tokens
+
+    def extend(token, caches, memories):
+        return model.extend(token[None], caches, *memories, index)
+
+    last = jnp.where(index > 0, tokens[:, :, index - 1], start_id)
+    by_beam = jax.vmap(extend, in_axes=(0, 0, None))
+    logits, caches = jax.vmap(by_beam)(last, state.caches, memories)
+    return mask_special_tokens(model.config, logits[:, :, 0], index), caches, state.mask
 
 
 def _select(state: BeamState, logits: Float[Array, "B K V"], end_id: int, length_penalty):
