@@ -1,12 +1,10 @@
 """Every command on a Hugging Face folder: one that `tlite export` made of a run, and one that a
 fine-tuned run started from."""
 
-import dataclasses
 import json
 import math
 import re
 import shutil
-from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 import tlite as library
-from tests.helpers.lines import read_line
 from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite.cli.texts import encode_prompt
@@ -33,10 +30,8 @@ from tlite.models import (
     Seq2SeqConfig,
     SpecialTokens,
     TranslatorHead,
-    Wide,
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
-from tlite.pretrained.saving import described
 from tlite.recipes.recipe import taken_from
 from tlite.text import ByteTokenizer
 
@@ -44,7 +39,7 @@ pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device")
 GPT2 = (
     "--positions learned --norm layer --feed-forward.activation gelu --bias "
-    "--attention.input-bias --head.tied --block pre_norm "
+    "--attention.qkv-bias --head.tied --block pre_norm "
     "--context 16 --width 8 --num-heads 2 --num-blocks 1 --steps 4 --evaluate-every 2 "
     "--batch-size 4 --precision float32"
 )
@@ -115,7 +110,7 @@ def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
     path.write_text("def f(x):\n    return x + 1\n" + "f(2)\n")
     out = works(f"evaluate {exported} --path {path}")
     model, tokenizer = library.load(exported)
-    tokens = jnp.asarray(tokenizer.encode(path.read_text(), marks=False))
+    tokens = jnp.asarray(tokenizer.encode(path.read_text(), add_special_tokens=False))
     context = model.config.context
     starts = range(0, len(tokens) - 1, context)  # of windows, of which the last may be shorter
     windows = [tokens[start : start + context + 1] for start in starts]
@@ -298,36 +293,3 @@ def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends
     tokenizer = ByteTokenizer()
     tokenizer.bos_id, tokenizer.eos_id = begin, end
     assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]
-
-
-@pytest.mark.parametrize(
-    ("line", "kind", "advice"),
-    [
-        ("demo --positions alibi", "generator", "--positions learned"),
-        ("demo --norm rms --attention.windows 4", "generator", "--attention.windows"),
-        ("demo --head.no-tied --block post_norm", "generator", "--block.pre-norm --head.bias"),
-        ("demo --feed-forward.gated --bias", "generator", "--norm.method rms"),
-        ("classify --attention.softcap 5", "classifier", "--pool.projection.activation tanh"),
-        ("classify --positions rotary --wide.word-rows 3", "classifier", "--word-ngrams 0"),
-        ("translate --block pre_norm --positions rotary", "seq2seq", "--positions sinusoidal"),
-    ],
-)
-def test_the_options_that_a_refusal_names_make_a_model_of_the_family(line, kind, advice):
-    sizes = {"classifier": {"num_classes": 3}, "seq2seq": {"source_vocabulary_size": 50}}
-    of_data = {"vocabulary_size": 50} | sizes.get(kind, {})
-    of_data |= {"special_tokens": SpecialTokens(49, 1, 2)} if kind == "seq2seq" else {}
-
-    def config_of(line):
-        name, *words = line.split()
-        experiment = import_module(f"experiments.{name}").experiment
-        (found,) = read_line(name, words, experiment)[0].values()
-        model = dataclasses.replace(found.model, **of_data)
-        if "--word-ngrams 0" in line:  # then the data has none
-            model = dataclasses.replace(model, wide=Wide())
-        return model
-
-    with pytest.raises(UserError, match="the model has no counterpart") as refused:
-        described(config_of(line), kind)
-    options = str(refused.value).partition("; train with ")[2]
-    assert advice in options
-    described(config_of(f"{line} {options}"), kind)

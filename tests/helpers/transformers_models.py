@@ -1,4 +1,4 @@
-"""Small random models of transformers, one of each family, every parameter of them random."""
+"""Small transformers models of each family, with random values in every parameter."""
 
 import functools
 import json
@@ -21,15 +21,15 @@ transformers.utils.logging.disable_progress_bar()
 torch.set_num_threads(1)  # of models this small
 
 FOLDER = tempfile.TemporaryDirectory()
-# Few values are the defaults: a field that is not read shows in the logits.
+# Most values differ from the defaults, so that a field that is not read changes the logits.
 VOCABULARY, PAD = 50, 49
 EAGER = {"vocab_size": VOCABULARY, "attn_implementation": "eager", "pad_token_id": PAD}
-MARKS = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
-LLAMA = MARKS | {
+SPECIAL = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
+LLAMA = SPECIAL | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64, "rms_norm_eps": 1e-3,
 }  # fmt: skip
-BERT = MARKS | {
+BERT = SPECIAL | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 40, "num_labels": 3, "layer_norm_eps": 1e-3,
 }  # fmt: skip
@@ -50,9 +50,9 @@ def rope(kind, **settings):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0} | settings}
 
 
-FROM = {"original_max_position_embeddings": 16}
-LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, **FROM)
-YARN = rope("yarn", factor=4.0, beta_fast=8.0, **FROM)
+ORIGINAL = {"original_max_position_embeddings": 16}
+LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, **ORIGINAL)
+YARN = rope("yarn", factor=4.0, beta_fast=8.0, **ORIGINAL)
 GEMMA3 = {
     "layer_types": ["sliding_attention", "full_attention"],
     "rope_parameters": {
@@ -62,15 +62,15 @@ GEMMA3 = {
 }
 SCALED_YARN = YARN["rope_parameters"] | {"attention_factor": 1.0}
 GEMMA3_YARN = {"rope_parameters": GEMMA3["rope_parameters"] | {"full_attention": SCALED_YARN}}
-GPT2 = MARKS | {
+GPT2 = SPECIAL | {
     "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "activation_function": "gelu",
     "layer_norm_epsilon": 1e-3,
 }  # fmt: skip
-DISTILBERT = MARKS | {
+DISTILBERT = SPECIAL | {
     "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
     "num_labels": 3,
 }  # fmt: skip
-GPT_NEOX = MARKS | {
+GPT_NEOX = SPECIAL | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 64, "use_parallel_residual": False,
 }  # fmt: skip
@@ -79,7 +79,7 @@ WINDOWED = LLAMA | {"sliding_window": 5}
 GEMMA = WINDOWED | {"query_pre_attn_scalar": 20}
 CAPPED = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 7.0}
 QWEN2 = {"use_sliding_window": True, "max_window_layers": 1}
-WHOLE = {"partial_rotary_factor": 1.0}
+FULL_ROTARY = {"partial_rotary_factor": 1.0}
 GENERATORS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "llama": ("LlamaForCausalLM", LLAMA | BIASED),
@@ -88,10 +88,10 @@ GENERATORS = {
     "yarn": ("LlamaForCausalLM", LLAMA | YARN),
     "mistral": ("MistralForCausalLM", WINDOWED),
     "qwen2": ("Qwen2ForCausalLM", WINDOWED | QWEN2),
-    "gpt_neox": ("GPTNeoXForCausalLM", GPT_NEOX | rope("linear", factor=4.0, **WHOLE)),
+    "gpt_neox": ("GPTNeoXForCausalLM", GPT_NEOX | rope("linear", factor=4.0, **FULL_ROTARY)),
     "tied gpt_neox": (
         "GPTNeoXForCausalLM",
-        GPT_NEOX | rope("default", **WHOLE) | {"tie_word_embeddings": True},
+        GPT_NEOX | rope("default", **FULL_ROTARY) | {"tie_word_embeddings": True},
     ),
     "qwen3": ("Qwen3ForCausalLM", LLAMA | {"attention_bias": True}),
     "gemma2": ("Gemma2ForCausalLM", GEMMA | CAPPED),
@@ -129,7 +129,7 @@ ALL = GENERATORS | ENCODERS | SEQ2SEQ
 
 
 def randomise(model, scale=0.15, seed=0):
-    """Noise on every number: on norms, biases and tables too, so that nothing hides."""
+    """Add noise to every parameter, norms and biases included."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, values in model.state_dict().items():
@@ -151,39 +151,39 @@ def make(name, **changes):
 
 @functools.cache
 def saved(name):
-    """The model of a name, and the folder it is saved in."""
+    """Return the transformers model of a name, and the folder it is saved in."""
     model, folder = make(name), Path(FOLDER.name) / name
     model.save_pretrained(folder)
     return model, folder
 
 
 def edited(name, folder, change=lambda stored: stored, **fields):
-    """A copy of a folder with other arrays and fields, without those that are `...`."""
+    """Copy a folder with changed arrays and fields; `...` removes a field."""
     shutil.copytree(saved(name)[1], folder, dirs_exist_ok=True)
-    theirs = json.loads((folder / "config.json").read_text()) | fields
-    theirs = {key: value for key, value in theirs.items() if value is not ...}
-    (folder / "config.json").write_text(json.dumps(theirs))
+    fields = json.loads((folder / "config.json").read_text()) | fields
+    fields = {key: value for key, value in fields.items() if value is not ...}
+    (folder / "config.json").write_text(json.dumps(fields))
     save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
     return folder
 
 
 def in_transformers(folder, **settings):
-    """The model that a folder's config.json names, as transformers opens it."""
+    """Load a folder with the class of transformers that its config.json names."""
     (name,) = json.loads((folder / "config.json").read_text())["architectures"]
     settings |= {"attn_implementation": "eager", "dtype": torch.float32}
     return getattr(transformers, name).from_pretrained(folder, **settings)
 
 
 def batch(pad=PAD, length=24):
-    """Tokens (2, 24) of two texts, one shorter, and where they are."""
+    """Return tokens (2, 24) of two texts, one padded, and their mask."""
     tokens = np.random.default_rng(0).integers(3, PAD, (2, length))
     mask = np.ones_like(tokens)
     mask[1, 15:] = 0
     return np.where(mask, tokens, pad), mask
 
 
-def logits_of(model):
-    """What a model of transformers says of `batch`; 0 at padding."""
+def hf_logits(model):
+    """Return the logits of a transformers model for `batch`, 0 at padding."""
     pad = model.config.pad_token_id
     tokens, mask = batch(pad)
     inputs = {"input_ids": torch.tensor(tokens), "attention_mask": torch.tensor(mask)}
@@ -195,8 +195,8 @@ def logits_of(model):
     return np.where(mask[..., None], logits, 0) if encoder else logits
 
 
-def ours(model, pad=PAD):
-    """The same of a model of tlite."""
+def tlite_logits(model, pad=PAD):
+    """Return the logits of a tlite model for `batch`, 0 at padding."""
     kind = type(model).__name__
     tokens, mask = batch(model.config.special_tokens.pad_id if kind == "Seq2Seq" else pad)
     if kind == "Seq2Seq":
@@ -208,15 +208,15 @@ def ours(model, pad=PAD):
 
 
 @functools.cache
-def logits_of_saved(name):
-    return logits_of(saved(name)[0])
+def saved_logits(name):
+    return hf_logits(saved(name)[0])
 
 
 @functools.cache
 def loaded(name):
-    """The model of tlite of a name and what is known of its folder; not to be changed."""
-    model, _, info = load_pretrained(saved(name)[1])
-    return model, info
+    """Return the tlite model of a name, and its `Pretrained`; read-only."""
+    model, _, pretrained = load_pretrained(saved(name)[1])
+    return model, pretrained
 
 
 def targets(start):

@@ -1,4 +1,4 @@
-"""Reading what others have written, in one piece or none; damage is one sentence."""
+"""Files of Hugging Face folders: damage is an error, and no code runs."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import pytest
 
 from tlite.errors import UserError
 from tlite.pretrained import load_pretrained
-from tlite.pretrained.files import stored_arrays, write_arrays
+from tlite.pretrained.files import open_arrays, write_arrays
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 @pytest.fixture
 def library():
-    """The format's own, which comes with transformers."""
+    """The safetensors library."""
     return pytest.importorskip("safetensors.numpy")
 
 
@@ -36,36 +36,36 @@ def arrays():
     }
 
 
-def test_reads_what_the_library_writes(arrays, library, tmp_path):
+def test_open_arrays_reads_files_of_the_library(arrays, library, tmp_path):
     library.save_file(arrays, tmp_path / FILE)
-    stored = stored_arrays(tmp_path)
+    stored = open_arrays(tmp_path)
     assert stored.keys() == arrays.keys()
     for name in arrays.keys() - {"mask"}:
         read = stored[name].read()
         assert (read.dtype, read.shape) == (arrays[name].dtype, arrays[name].shape)
         np.testing.assert_array_equal(read, arrays[name])
-    with pytest.raises(UserError, match="has mask as BOOL"):
+    with pytest.raises(UserError, match="mask is BOOL"):
         stored["mask"].read()
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_the_library_reads_what_is_written(dtype, library, tmp_path):
+def test_the_library_reads_written_arrays(dtype, library, tmp_path):
     values = {"a": np.arange(6, dtype=np.float32).reshape(2, 3).T, "b": np.float32([1, 2, 3])}
     write_arrays(tmp_path / FILE, values, dtype)
     read = library.load_file(tmp_path / FILE)
     assert read.keys() == values.keys()
     for name, array in values.items():
         np.testing.assert_array_equal(read[name].astype(np.float32), array)
-        np.testing.assert_array_equal(stored_arrays(tmp_path)[name].read(), read[name])
+        np.testing.assert_array_equal(open_arrays(tmp_path)[name].read(), read[name])
 
 
 def test_shards(arrays, library, tmp_path):
     names = list(arrays)
-    places = {name: f"part-{index % 2}.safetensors" for index, name in enumerate(names)}
-    for file in set(places.values()):
-        library.save_file({n: arrays[n] for n in names if places[n] == file}, tmp_path / file)
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": places}))
-    stored = stored_arrays(tmp_path)
+    shards = {name: f"part-{index % 2}.safetensors" for index, name in enumerate(names)}
+    for file in set(shards.values()):
+        library.save_file({n: arrays[n] for n in names if shards[n] == file}, tmp_path / file)
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": shards}))
+    stored = open_arrays(tmp_path)
     assert stored.keys() == arrays.keys()
     np.testing.assert_array_equal(stored["d"].read(), arrays["d"])
     for content, says in [
@@ -77,12 +77,12 @@ def test_shards(arrays, library, tmp_path):
     ]:
         (tmp_path / INDEX).write_text(content)
         with pytest.raises(UserError, match=says):
-            stored_arrays(tmp_path)
+            open_arrays(tmp_path)
 
 
 def test_pickles_are_never_read(tmp_path):
     with pytest.raises(UserError, match="has no weights"):
-        stored_arrays(tmp_path)
+        open_arrays(tmp_path)
     trace = tmp_path / "unpickled"
 
     class Trap:
@@ -94,12 +94,12 @@ def test_pickles_are_never_read(tmp_path):
         for name, data in {"data.pkl": content, "data/0": bytes(8), "version": b"3\n"}.items():
             file.writestr(f"pytorch_model/{name}", data)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    for read in (stored_arrays, load_pretrained):
+    for read in (open_arrays, load_pretrained):
         with pytest.raises(UserError, match="safe_serialization=True"):
             read(tmp_path)
     (tmp_path / "pytorch_model.bin").rename(tmp_path / FILE)
     with pytest.raises(UserError, match="is damaged"):
-        stored_arrays(tmp_path)
+        open_arrays(tmp_path)
     assert not trace.exists()
     pickle.loads(content)
     assert trace.exists()
@@ -109,22 +109,22 @@ def test_without_the_library(arrays, library, tmp_path, monkeypatch):
     library.save_file(arrays, tmp_path / FILE)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(UserError, match="needs the package safetensors"):
-        stored_arrays(tmp_path)
+        open_arrays(tmp_path)
 
 
-def test_named_pipes_are_not_waited_for(tmp_path):
+def test_named_pipes_are_errors(tmp_path):
     os.mkfifo(tmp_path / FILE)
     os.mkfifo(tmp_path / "part-0.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "part-0.safetensors"}}))
     with pytest.raises(UserError, match="it is a pipe, not a file"):
-        stored_arrays(tmp_path)
+        open_arrays(tmp_path)
 
 
-def test_every_truncation_is_noticed(arrays, library, tmp_path):
+def test_every_truncation_is_an_error(arrays, library, tmp_path):
     library.save_file(arrays, tmp_path / FILE)
-    whole = (tmp_path / FILE).read_bytes()
-    damaged = (whole[:length] for length in [*range(0, len(whole), 7), len(whole) - 1])
-    for content in (*damaged, whole + b"\0", whole.replace(b"[3,5]", b"[3,6]")):
+    intact = (tmp_path / FILE).read_bytes()
+    damaged = (intact[:length] for length in [*range(0, len(intact), 7), len(intact) - 1])
+    for content in (*damaged, intact + b"\0", intact.replace(b"[3,5]", b"[3,6]")):
         (tmp_path / FILE).write_bytes(content)
         with pytest.raises(UserError, match="damaged"):
-            stored_arrays(tmp_path)
+            open_arrays(tmp_path)

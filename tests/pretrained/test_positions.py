@@ -1,4 +1,4 @@
-"""Rotary positions and windows: every spelling of those that tlite has."""
+"""Rotary embeddings and windows in each of their formats."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_bases():
 
 
 @pytest.mark.parametrize("key", ["type", "rope_type"])
-def test_the_context_of_training_may_be_left_out(key):
+def test_the_original_context_defaults_to_the_context(key):
     given = {key: "yarn", "factor": 2.0}
     scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given}).scaling
     assert scaling == RotaryScaling("yarn", 2.0, 64)

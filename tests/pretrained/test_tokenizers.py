@@ -1,4 +1,4 @@
-"""Tokenizers of others: their marks, their streams; opened by their name alone, and known again."""
+"""Tokenizers of Hugging Face folders: special tokens, streams, files."""
 
 import json
 
@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tests.helpers.tokenizers import TEXT, byte_level, words
 from tlite.errors import UserError
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained import tokenizers as ours
-from tlite.pretrained.tokenizers import open_tokenizer, plain
+from tlite.pretrained import tokenizers as module
+from tlite.pretrained.tokenizers import open_tokenizer, without_special_tokens
 from tlite.text import ByteTokenizer, subwords
 
 tokenizers = pytest.importorskip("tokenizers")
 PROSE = "the theory of the Straße\n\nand the 漢字, the end\n" * 4
-PIECES = learn_bpe([PROSE], 290)
+BPE = learn_bpe([PROSE], 290)
 readable = st.text(st.characters(codec="utf-8"))
 
 
-def with_marks():
+def with_special_tokens():
     ids = {"<s>": 0, "</s>": 1, "a": 2, "?": 3}
     tokenizer = words(ids, "?", ("<s>", "</s>"), bos="<s>", eos="</s>")
     return PretrainedTokenizer(tokenizer.to_hugging_face()[0], {"bos": "<s>"})
@@ -29,18 +29,18 @@ def with_marks():
 # Texts and ids
 
 
-def test_truncation_keeps_the_last_mark():
-    tokenizer = with_marks()
-    found = tokenizer.encode_texts(["a a a a", "a"], 4)
-    np.testing.assert_array_equal(found, [[0, 2, 2, 1], [0, 2, 1, -1]])
+def test_truncation_keeps_the_last_special_token():
+    tokenizer = with_special_tokens()
+    ids = tokenizer.encode_texts(["a a a a", "a"], 4)
+    np.testing.assert_array_equal(ids, [[0, 2, 2, 1], [0, 2, 1, -1]])
     assert tokenizer.encode_texts(["a a a a", "a"]).shape == (2, 6)
     assert tokenizer.encode_texts(["a a"], 2).tolist() == [[0, 1]]
     assert tokenizer.encode_texts(["a"], 1).shape == (1, 1)
     assert tokenizer.encode_texts([], 4).shape == (0, 4)
-    assert tokenizer.encode("a", marks=False).tolist() == [2]
+    assert tokenizer.encode("a", add_special_tokens=False).tolist() == [2]
 
 
-def test_what_has_no_token():
+def test_text_without_a_token_is_an_error():
     tokenizer = words({"a": 0, "b": 4_000_000_000})
     assert tokenizer.largest_id == 4_000_000_000
     for text, says in [("c", r"can't encode this text: .*\[UNK\]"), ("b", "the id 4000000000")]:
@@ -59,27 +59,27 @@ def test_an_empty_text():
 
 
 @given(st.text(st.sampled_from("a \n.漢")))
-def test_a_long_text_is_encoded_in_parts_as_if_it_were_whole(text):
+def test_encode_long_equals_encode(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ours, "parts", lambda text: subwords.parts(text, 3))
-        assert PIECES.encode_long(text).tolist() == PIECES.encode(text).tolist()
-    assert with_marks().encode_long("a a").tolist() == [2, 2]
+        patch.setattr(module, "parts", lambda text: subwords.parts(text, 3))
+        assert BPE.encode_long(text).tolist() == BPE.encode(text).tolist()
+    assert with_special_tokens().encode_long("a a").tolist() == [2, 2]
 
 
 @given(readable)
-def test_sizes_of_pieces_add_up_to_the_bytes_of_the_text(text):
-    assert PIECES.byte_sizes()[PIECES.encode(text)].sum() == len(text.encode())
-    assert PIECES.byte_sizes()[PIECES.eos_id] == 0
-    assert with_marks().byte_sizes() is None
+def test_byte_sizes_sum_to_the_bytes_of_the_text(text):
+    assert BPE.byte_sizes()[BPE.encode(text)].sum() == len(text.encode())
+    assert BPE.byte_sizes()[BPE.eos_id] == 0
+    assert with_special_tokens().byte_sizes() is None
 
 
 @given(readable)
-def test_bytes_have_the_same_ids_for_transformers(text):
+def test_bytes_have_the_same_ids_in_transformers(text):
     tokenizer = ByteTokenizer()
-    theirs = PretrainedTokenizer(*tokenizer.to_hugging_face())
-    np.testing.assert_array_equal(plain(theirs).encode(text), tokenizer.encode(text))
-    assert theirs.decode(tokenizer.encode(text)) == text
-    assert (len(theirs), theirs.eos_id) == (len(tokenizer), tokenizer.eos_id)
+    hf = PretrainedTokenizer(*tokenizer.to_hugging_face())
+    np.testing.assert_array_equal(without_special_tokens(hf).encode(text), tokenizer.encode(text))
+    assert hf.decode(tokenizer.encode(text)) == text
+    assert (len(hf), hf.eos_id) == (len(tokenizer), tokenizer.eos_id)
 
 
 # Streams
@@ -112,25 +112,27 @@ def test_a_stream_after_a_prompt():
 
 @given(ids=st.lists(st.integers(0, 9), max_size=12), first=st.integers(0, 12))
 def test_streams_of_sentence_pieces(ids, first):
-    """Of bytes that are no character, ever more of them are told as such: that comes too late."""
-    stream, whole = SENTENCES.stream(), SENTENCES.decode(ids)
-    told = stream.push(ids[:first])
+    """Bytes that are no character may give more replacement characters than `decode` does."""
+    stream, expected = SENTENCES.stream(), SENTENCES.decode(ids)
+    start = stream.push(ids[:first])
     after = SENTENCES.stream(ids[:first])
     pieces = [after.push([token]) for token in ids[first:]]
-    text = told + "".join(pieces) + after.finish()
-    assert text == whole or "\N{REPLACEMENT CHARACTER}" in whole
-    assert len(text) >= len(whole)
+    text = start + "".join(pieces) + after.finish()
+    assert text == expected or "\N{REPLACEMENT CHARACTER}" in expected
+    assert len(text) >= len(expected)
 
 
 # Files
 
 
 def test_saved_and_opened(tmp_path):
-    marks = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
-    whole = byte_level()
-    whole.enable_truncation(3)
-    whole.enable_padding(length=9)
-    tokenizer = PretrainedTokenizer(whole, marks, {"chat_template": "x", "model_max_length": 7})
+    special_tokens = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+    library = byte_level()
+    library.enable_truncation(3)
+    library.enable_padding(length=9)
+    tokenizer = PretrainedTokenizer(
+        library, special_tokens, {"chat_template": "x", "model_max_length": 7}
+    )
     tokenizer.save(tmp_path)
     opened = PretrainedTokenizer.load(tmp_path)
     assert opened.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
@@ -142,8 +144,8 @@ def test_saved_and_opened(tmp_path):
     assert opened.piece_of(0) == "<s>"
 
 
-def test_marks_are_those_of_any_file_that_names_them(tmp_path):
-    with_marks().save(tmp_path)
+def test_special_tokens_are_read_from_every_file(tmp_path):
+    with_special_tokens().save(tmp_path)
     for name, content in {
         "special_tokens_map.json": {"unk_token": "?"},
         "tokenizer_config.json": {"bos_token": {"content": "<s>"}, "add_bos_token": True},
@@ -155,24 +157,24 @@ def test_marks_are_those_of_any_file_that_names_them(tmp_path):
     assert (tokenizer.pad_id, tokenizer.cls_id) == (None, None)
 
 
-def test_a_folder_its_file_and_a_file_of_another_name_are_the_same(tmp_path):
-    PIECES.save(tmp_path)
+def test_a_folder_and_its_file_give_the_same_tokenizer(tmp_path):
+    BPE.save(tmp_path)
     other = tmp_path / "mine.json"
     other.write_bytes((tmp_path / "tokenizer.json").read_bytes())
     (tmp_path / "tokenizer_config.json").unlink()  # as where a tokenizer.json alone was fetched
-    opened = [open_tokenizer(place) for place in (tmp_path, tmp_path / "tokenizer.json", other)]
+    opened = [open_tokenizer(path) for path in (tmp_path, tmp_path / "tokenizer.json", other)]
     assert len({digest for _, digest in opened}) == 1
     for tokenizer, digest in opened:
-        assert tokenizer.encode(PROSE).tolist() == PIECES.encode(PROSE).tolist()
-        assert tokenizer.eos_id == tokenizer.bos_id == PIECES.eos_id
+        assert tokenizer.encode(PROSE).tolist() == BPE.encode(PROSE).tolist()
+        assert tokenizer.eos_id == tokenizer.bos_id == BPE.eos_id
         assert open_tokenizer(tmp_path, digest)[1] == digest
     with pytest.raises(UserError, match=r"has changed: its SHA-256 is \w+, not 00"):
         open_tokenizer(tmp_path, "00")
 
 
-def test_no_marks_are_put_around_a_text_and_typed_ones_are_letters():
-    assert with_marks().encode("a").tolist() == [0, 2, 1]
-    tokenizer = plain(with_marks())
+def test_without_special_tokens():
+    assert with_special_tokens().encode("a").tolist() == [0, 2, 1]
+    tokenizer = without_special_tokens(with_special_tokens())
     assert tokenizer.encode("a").tolist() == [2]
     assert 1 not in tokenizer.encode("a </s>").tolist()
     assert (tokenizer.bos_id, tokenizer.eos_id) == (1, 1)  # a text begins where one has ended
@@ -193,7 +195,7 @@ def test_no_marks_are_put_around_a_text_and_typed_ones_are_letters():
         ("a\0b", "can't be the name of a file"),
     ],
 )
-def test_what_is_none_is_told_in_one_sentence(name, message, tmp_path, monkeypatch):
+def test_invalid_names_are_errors(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "damaged.json").write_text("{")
     (tmp_path / "damaged").mkdir()

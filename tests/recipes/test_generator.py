@@ -143,8 +143,8 @@ def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
 
 def test_a_pretrained_model_has_the_pieces_of_its_own_tokenizer_alone():
     ours = learn_bpe([TEXT], 300)
-    assert ours.has_pieces_of(learn_bpe([TEXT], 300))
-    assert not any(map(ours.has_pieces_of, (learn_bpe([TEXT], 290), ByteTokenizer())))
+    assert ours.has_same_vocabulary(learn_bpe([TEXT], 300))
+    assert not any(map(ours.has_same_vocabulary, (learn_bpe([TEXT], 290), ByteTokenizer())))
 
 
 def test_an_embedding_may_have_more_rows_than_there_are_subwords():

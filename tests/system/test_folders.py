@@ -1,4 +1,4 @@
-"""Models of transformers, opened: the same logits, the same texts; what is not known is refused."""
+"""Models loaded from folders of transformers: logits, generated tokens, errors."""
 
 import re
 import sys
@@ -12,17 +12,19 @@ from tests.helpers.models import call
 from tests.helpers.tokenizers import words
 from tests.helpers.transformers_models import (
     ALL,
+    FULL_ROTARY,
     LLAMA3,
     SEQ2SEQ,
     batch,
+    hf_logits,
     in_transformers,
     load_file,
     loaded,
-    logits_of,
-    logits_of_saved,
-    ours,
     saved,
+    saved_logits,
+    tlite_logits,
     torch,
+    transformers,
 )
 from tests.helpers.transformers_models import edited as copied_and_edited
 from tlite import functional as F
@@ -30,7 +32,9 @@ from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.errors import UserError
 from tlite.pretrained import is_pretrained, load_pretrained, local_folder
-from tlite.pretrained.folders import _fresh
+from tlite.pretrained.configs import read_config
+from tlite.pretrained.families import FAMILIES
+from tlite.pretrained.folders import _init_head
 
 
 @pytest.fixture
@@ -42,46 +46,46 @@ def edited(tmp_path):
 
 @pytest.mark.parametrize("name", ALL)
 def test_logits(name):
-    """Within 1e-5 of theirs, in a batch with padding."""
-    model, info = loaded(name)
-    assert info.fields["model_type"] == saved(name)[0].config.model_type
-    expected = logits_of_saved(name)
+    """Logits are within 1e-5 of those of transformers, in a batch with padding."""
+    model, pretrained = loaded(name)
+    assert pretrained.fields["model_type"] == saved(name)[0].config.model_type
+    expected = saved_logits(name)
     assert np.abs(expected).max() > 0.3
-    np.testing.assert_allclose(ours(model), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(tlite_logits(model), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen2", "gemma2", "gemma3"])
 def test_greedy_generation(name):
-    """16 tokens, of prompts of two lengths; theirs are padded on the left."""
-    theirs, model = saved(name)[0], loaded(name)[0]
+    """16 tokens for prompts of two lengths, which transformers pads on the left."""
+    hf_model, model = saved(name)[0], loaded(name)[0]
     tokens = np.random.default_rng(2).integers(3, 48, (2, 12))
     lengths, mask = np.array([12, 7]), np.ones_like(tokens)
     mask[1, :5] = 0
-    theirs.generation_config.eos_token_id = None
-    expected = theirs.generate(
+    hf_model.generation_config.eos_token_id = None
+    expected = hf_model.generate(
         torch.tensor(tokens), attention_mask=torch.tensor(mask), max_new_tokens=16, do_sample=False
     )
-    prompt = jnp.asarray([tokens[0], np.roll(tokens[1], -5)])  # filled up behind
+    prompt = jnp.asarray([tokens[0], np.roll(tokens[1], -5)])
     settings = {"num_tokens": 16, "rng": jax.random.key(0), "sampler": F.greedy}
-    found = generate(model, prompt, lengths=jnp.asarray(lengths), **settings)
-    np.testing.assert_array_equal(found, expected[:, 12:].numpy())
+    generated = generate(model, prompt, lengths=jnp.asarray(lengths), **settings)
+    np.testing.assert_array_equal(generated, expected[:, 12:].numpy())
 
 
 @pytest.mark.parametrize("name", SEQ2SEQ)
 def test_greedy_search(name):
-    theirs, (model, info) = saved(name)[0], loaded(name)
-    tokens, mask = batch(theirs.config.pad_token_id)
-    expected = theirs.generate(
+    hf_model, (model, pretrained) = saved(name)[0], loaded(name)
+    tokens, mask = batch(hf_model.config.pad_token_id)
+    expected = hf_model.generate(
         torch.tensor(tokens),
         attention_mask=torch.tensor(mask),
         max_new_tokens=16,
         do_sample=False,
-        bad_words_ids=[[theirs.config.pad_token_id]],
+        bad_words_ids=[[hf_model.config.pad_token_id]],
     )
-    found = greedy_search(model, jnp.asarray(tokens), max_length=16)
-    assert info.end_ids == [model.config.special_tokens.eos_id]
+    result = greedy_search(model, jnp.asarray(tokens), max_length=16)
+    assert pretrained.end_ids == [model.config.special_tokens.eos_id]
     expected = expected[:, 1:].numpy()
-    np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
+    np.testing.assert_array_equal(result.tokens[:, 0, : expected.shape[1]], expected)
 
 
 def without_prefix(stored):
@@ -96,7 +100,7 @@ def gamma_and_beta(stored):
 
 
 def copied(copy, of, alone=False):
-    """A second copy of an array, or the only one under this name."""
+    """Copy an array, or rename it with `alone`."""
     return lambda stored: {
         name: array
         for name, array in (stored | {copy: stored[of].copy()}).items()
@@ -145,12 +149,18 @@ WORDS, TABLE = "bert.embeddings.word_embeddings.weight", "cls.predictions.decode
         ),
     ],
 )  # fmt: skip
-def test_spellings_of_earlier_versions_give_the_same_model(name, change, fields, edited):
-    found = ours(load_pretrained(edited(name, change, **fields))[0])
-    np.testing.assert_allclose(found, logits_of_saved(name), rtol=0, atol=1e-5)
+def test_formats_of_earlier_versions_give_the_same_model(name, change, fields, edited):
+    logits = tlite_logits(load_pretrained(edited(name, change, **fields))[0])
+    np.testing.assert_allclose(logits, saved_logits(name), rtol=0, atol=1e-5)
 
 
 CLASSIFIER = "bert ForSequenceClassification"
+DEFAULTS_WITHOUT_COUNTERPART = {
+    "gpt_neox": {
+        "use_parallel_residual": False,
+        "rope_parameters": {"rope_theta": 1e4} | FULL_ROTARY,
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -158,38 +168,66 @@ CLASSIFIER = "bert ForSequenceClassification"
     [
         ("gpt2", {"n_special": 0, "predict_special_tokens": True, "summary_type": "cls_index"}),
         ("llama", {"rope_interleaved": False, "pretraining_tp": 1, "quantization_config": None}),
+        ("llama", {"clip_qkv": None, "logits_soft_cap": 0.0, "residual_multiplier": 1.0}),
         ("modernbert Model", {"layer_norm_eps": 1e-3, "reference_compile": True}),
         ("marian", {"static_position_embeddings": True, "normalize_before": False}),
     ],
 )
-def test_harmless_fields(name, fields, edited, capsys):
+def test_fields_without_effect_are_ignored(name, fields, edited):
     assert load_pretrained(edited(name, **fields))[2].config == loaded(name)[1].config
-    assert capsys.readouterr().err == ""
 
 
-def test_fields_that_are_not_known_are_told(edited, capsys):
-    """Not more: what they could change shows in the arrays, or in fields that are known."""
-    assert load_pretrained(edited("llama", clip_qkv=3.0))[2].config == loaded("llama")[1].config
-    said = "config.json says what tlite doesn't know: clip_qkv (3.0)\n"
-    assert capsys.readouterr().err.endswith(said)
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("llama", "clip_qkv", 3.0),
+        ("llama", "residual_multiplier", 0.5),
+        ("llama", "sliding_window", 8),
+        ("llama", "rope_interleaved", True),
+        ("llama", "quantization_config", {"bits": 4}),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+        ("gpt2", "scale_attn_weights", False),
+        ("gemma3", "use_bidirectional_attention", True),
+        ("bert Model", "is_decoder", True),
+        ("bert Model", "position_embedding_type", "relative_key"),
+        ("modernbert Model", "embedding_dropout", 0.1),
+        ("bart", "normalize_before", True),
+        ("bart", "encoder_layerdrop", 0.1),
+    ],
+)
+def test_unknown_fields_are_errors(name, field, value, edited):
+    family = loaded(name)[1].family
+    with pytest.raises(UserError, match=re.escape(f"no {family} model with {field}={value!r}")):
+        load_pretrained(edited(name, **{field: value}))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_default_fields_of_transformers_are_known(name):
+    """Defaults of every field, of which a saved config.json has some only."""
+    family = FAMILIES[name]
+    defaults = transformers.AutoConfig.for_model(name).to_dict()
+    defaults |= DEFAULTS_WITHOUT_COUNTERPART.get(name, {})
+    kind = next(iter(family.kinds))
+    config = read_config(defaults, name, kind, [f"{family.output}.weight"])
+    assert config.num_blocks == len(config.windows)
 
 
 def test_labels(edited):
-    """Those of two classes are left out; they are numbered, as transformers does."""
+    """transformers does not store the default names of two classes."""
 
     def two(stored):
         heads = "classifier.weight", "classifier.bias"
         return stored | {name: stored[name][:2] for name in heads}
 
-    info = load_pretrained(edited(CLASSIFIER, two, id2label=..., label2id=...))[2]
-    assert info.labels == ["LABEL_0", "LABEL_1"]
+    pretrained = load_pretrained(edited(CLASSIFIER, two, id2label=..., label2id=...))[2]
+    assert pretrained.labels == ["LABEL_0", "LABEL_1"]
     names = {"0": "a", "2": "c", "1": "b"}
     assert load_pretrained(edited(CLASSIFIER, id2label=names))[2].labels == ["a", "b", "c"]
     assert load_pretrained(saved("gpt2")[1])[2].labels == []
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model(edited):
-    """The embedding of an id beyond its table would be NaN."""
+    """An id without an embedding, which would be NaN, is an error."""
     folder = edited("gpt2")
     words({"a": 0, "b": 49, "c": 50}, "a").save(folder)
     opened = load_pretrained(folder)[1]
@@ -201,7 +239,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(edited):
 SCALED_WINDOWS = {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}
 
 
-def strange_array(stored):
+def extra_array(stored):
     return stored | {"extra": np.zeros(3, np.float32)}
 
 
@@ -210,47 +248,40 @@ def other_head(stored):
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "says"),
+    ("name", "fields", "message"),
     [
         ("llama", {"model_type": "mamba"}, "no model of type 'mamba'"),
         ("llama", {"architectures": ["LlamaForTokenClassification"]}, "TokenClassification"),
         ("llama", {"hidden_act": "mish"}, "no activation 'mish'"),
         ("llama", {"hidden_size": ...}, "no hidden_size"),
-        ("llama", {"hidden_size": 64}, "which its config.json asks for"),
+        ("llama", {"hidden_size": 64}, "as in its config.json"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
-        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "no factor"),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "need a factor"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "x": 1}}, "x"),
         ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "truncate": False}}, "truncate"),
-        ("gemma3", {"rope_parameters": {"rope_type": "default"}}, "by kind of layer"),
-        ("gemma3", {"rope_parameters": SCALED_WINDOWS}, "blocks with a window"),
-        ("llama", {"attention_bias": False}, "no place for: layers.0.self_attn"),
-        ("mistral", {"num_hidden_layers": 1}, "no place for: layers.1."),
+        ("gemma3", {"rope_parameters": {"rope_type": "default"}}, "layer types"),
+        ("gemma3", {"rope_parameters": SCALED_WINDOWS}, "sliding attention separately"),
+        ("llama", {"attention_bias": False}, "has no array layers.0.self_attn"),
+        ("mistral", {"num_hidden_layers": 1}, "has no array layers.1."),
         ("mistral", {"num_hidden_layers": 3}, "no array layers.2."),
-        ("mistral", {"num_key_value_heads": ...}, "which its config.json asks for"),
+        ("mistral", {"num_key_value_heads": ...}, "as in its config.json"),
         ("llama3", {"tie_word_embeddings": False}, "lm_head.weight"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("gemma2", {"layer_types": ["chunked_attention"] * 2}, "chunked_attention"),
-        ("bert Model", {"is_decoder": True}, "is_decoder"),
-        ("bert Model", {"position_embedding_type": "relative_key"}, "relative_key"),
-        ("llama", {"rope_interleaved": True}, "rope_interleaved"),
-        ("bart", {"normalize_before": True}, "normalize_before"),
-        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
         ("bart", {"decoder_ffn_dim": 44}, "different encoder_ffn_dim and decoder_ffn_dim"),
         ("modernbert Model", {"layer_norm_eps": 1e-4}, "different norm_eps and layer_norm_eps"),
         ("bart", {"tie_word_embeddings": False}, "no array lm_head.weight"),
         ("tied gpt_neox", {"tie_word_embeddings": False}, "no array embed_out.weight"),
         ("gpt_neox", {"use_parallel_residual": ...}, "use_parallel_residual must be false"),
-        ("gpt_neox", {"rope_parameters": ...}, "partial_rotary_factor 0.25"),
+        ("gpt_neox", {"rope_parameters": ...}, "partial_rotary_factor is 0.25"),
         (CLASSIFIER, {"problem_type": "multi_label_classification"}, "multi_label"),
-        (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "num_labels 1 is a regression"),
-        ("gpt2", {"change": strange_array}, "no place for: extra"),
-        ("bert ForMaskedLM", {"change": other_head}, f"no place for: {TABLE}"),
+        (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "None, 1 labels"),
+        ("gpt2", {"change": extra_array}, "has no array extra"),
+        ("bert ForMaskedLM", {"change": other_head}, f"has no array {TABLE}"),
     ],
 )
-def test_what_tlite_does_not_have_is_told_in_one_sentence(name, fields, says, edited):
-    with pytest.raises(UserError, match=says.replace("(", r"\(")):
+def test_models_without_counterpart_are_errors(name, fields, message, edited):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
         load_pretrained(edited(name, **fields))
 
 
@@ -267,18 +298,18 @@ def test_what_tlite_does_not_have_is_told_in_one_sentence(name, fields, says, ed
         (CLASSIFIER, {"id2label": {"1": "a", "2": "b", "3": "c"}}),
     ],
 )
-def test_values_that_make_no_sense(name, fields, edited):
-    with pytest.raises(UserError, match=r"config\.json of .*edited is not one that tlite under"):
+def test_invalid_values_are_errors(name, fields, edited):
+    with pytest.raises(UserError, match=r"config\.json of .*edited is invalid"):
         load_pretrained(edited(name, **fields))
 
 
-def test_a_head_of_its_own(edited):
-    """As in transformers 5, the arrays say whether a head is tied."""
+def test_an_untied_head(edited):
+    """The arrays decide whether the head is tied, as in transformers 5."""
     head = np.random.default_rng(0).normal(size=(50, 32)).astype(np.float32)
     folder = edited("gpt2", lambda stored: stored | {"lm_head.weight": head})
     model = load_pretrained(folder)[0]
-    theirs = in_transformers(folder).eval()
-    np.testing.assert_allclose(ours(model), logits_of(theirs), rtol=0, atol=1e-5)
+    hf_model = in_transformers(folder).eval()
+    np.testing.assert_allclose(tlite_logits(model), hf_logits(hf_model), rtol=0, atol=1e-5)
 
 
 # A new head
@@ -286,30 +317,29 @@ def test_a_head_of_its_own(edited):
 
 def test_a_classifier_from_a_masked_model():
     key = jax.random.key(1)
-    model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, rng=key)
-    assert info.new == ("projection.kernel", "projection.bias", "head.kernel", "head.bias")
-    assert not info.kept
+    model, _, pretrained = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, rng=key)
+    assert pretrained.new == ("projection.kernel", "projection.bias", "head.kernel", "head.bias")
     logits = call(model, batch()[0])
     assert logits.shape == (2, 5)
     assert 1e-3 < np.abs(logits).max() < 10
     assert not np.array_equal(model.head.kernel, np.asarray(model.projection.kernel)[:, :5])
 
 
-def test_arrays_with_names_of_one_length_are_drawn_apart():
+def test_arrays_of_a_new_head_differ():
     names = "blocks.0.head.kernel", "blocks.1.head.kernel"
-    one, other = (_fresh(name, (3, 4), jax.random.key(1)) for name in names)
+    one, other = (_init_head(name, (3, 4), jax.random.key(1)) for name in names)
     assert np.abs(one - other).min() > 0
 
 
-def test_the_pooler_is_taken_and_what_speaks_of_another_head_is_not(edited):
-    model, _, info = load_pretrained(saved("bert Model")[1], num_classes=2)
-    assert info.new == ("head.kernel", "head.bias")
+def test_a_new_head_keeps_the_pooler_not_the_old_head(edited):
+    model, _, pretrained = load_pretrained(saved("bert Model")[1], num_classes=2)
+    assert pretrained.new == ("head.kernel", "head.bias")
     pooler = load_file(saved("bert Model")[1] / "model.safetensors")["pooler.dense.weight"]
     np.testing.assert_array_equal(model.projection.kernel, pooler.T)
     folder = edited(CLASSIFIER, problem_type="multi_label_classification", num_labels=3)
-    info = load_pretrained(folder, num_classes=2)[2]
-    assert not {"problem_type", "num_labels"} & info.fields.keys()
-    assert info.labels == ["LABEL_0", "LABEL_1"]
+    pretrained = load_pretrained(folder, num_classes=2)[2]
+    assert not {"problem_type", "num_labels"} & pretrained.fields.keys()
+    assert pretrained.labels == ["LABEL_0", "LABEL_1"]
     with pytest.raises(UserError, match="is a generator"):
         load_pretrained(saved("gpt2")[1], num_classes=2)
 

@@ -1,4 +1,4 @@
-"""Hugging Face folders: models and tokenizers that others have trained, and ours for others."""
+"""Models and tokenizers of Hugging Face folders: load and save."""
 
 from tlite.pretrained.folders import Pretrained, is_pretrained, load_pretrained, local_folder
 from tlite.pretrained.saving import save_pretrained

@@ -1,9 +1,10 @@
-"""config.json to a config of tlite, and back, as the tables of fields say."""
+"""Conversion between config.json and a tlite config, by the tables in `families`."""
 
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import UserDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tlite.errors import UserError
@@ -15,8 +16,7 @@ from tlite.models import (
     Seq2SeqConfig,
     TransformerConfig,
 )
-from tlite.pretrained.fields import FIELDS
-from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.families import FAMILIES
 from tlite.pretrained.positions import read_rotary, read_windows, write_rotary
 from tlite.user_code import is_own
 
@@ -27,47 +27,33 @@ CONFIGS = {
     "encoder": TransformerConfig,
     "seq2seq": Seq2SeqConfig,
 }
-ACTIVATIONS = {
+TLITE_ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
     "gelu_fast": "gelu", "silu": "silu", "swish": "silu", "relu2": "squared_relu", "tanh": "tanh",
 }  # fmt: skip
-SPELLED = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+HF_ACTIVATIONS = {tlite: hf for hf, tlite in reversed(TLITE_ACTIVATIONS.items())}
 POOLING = {"cls": "first", "mean": "mean"}
-FIXED = {
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "position_embedding_type": ("absolute", "sans_pos"),
-    "tie_encoder_decoder": (False,),
-    "quantization_config": (),
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
-    "use_bidirectional_attention": (False,),
-    "rope_interleaved": (False,),
-    "use_mrope": (False,),
-    "normalize_before": (False,),
-}
-"""Fields of theirs of which only these values, or none, are known: others compute otherwise."""
-
-HARMLESS = re.compile(
-    r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|use_(cache|bfloat16)"
-    r"|init\w*_(range|std|factor)|return_dict.*|output_.*|torchscript|attn_implementation"
-    r"|unsloth_fixed|gradient_checkpointing|chunk_size_feed_forward|is_encoder_decoder"
-    r"|\w*dropout\w*|\w+_(layer|p)drop|task_specific_params|finetuning_task|problem_type"
-    r"|\w*label\w*|summary_\w+|tokenizer_class|prefix|\w+_token_id|(min|max)_length|num_beam\w*"
-    r"|num_return_sequences|do_sample|early_stopping|\w+_penalty|\w*no_repeat_ngram_size"
-    r"|bad_words_ids|(begin_)?suppress_tokens|temperature|top_[kp]|typical_p|cache_implementation"
-    r"|remove_invalid_values|cross_attention_hidden_size|force_bos_token_to_be_generated"
-    # Of earlier versions of a family, or without an effect on this one.
-    r"|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn|pretraining_tp"
-    r"|is_llama_config|directionality|pooler_\w+|sinusoidal_pos_embds"
-    r"|tie_\w+|sparse_pred\w+|reference_compile|deterministic_flash_attn|repad_logits_with_grad"
-    r"|static_position_embeddings|normalize_embedding|extra_pos_embeddings|num_hidden_layers"
-    # Read here and in `positions`, but not by a row of a table.
-    r"|rope_\w+|\w*rotary\w*|\w*sliding_window\w*|layer_types|max_window_layers|local_attention"
-    r"|(global|local)_(rope|attn)_\w+|use_parallel_residual|share_encoder_decoder_embeddings"
-    r"|decoder_vocab_size|feed_forward_proj|dense_act_fn|is_gated_act|scale_decoder_outputs"
+NO_EFFECT = re.compile(
+    # Names, versions and storage.
+    r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|unsloth_\w+"
+    r"|tokenizer_class|task_specific_params|finetuning_task|problem_type|\w*label\w*|prefix"
+    # Initial values; what a call returns; how the same is computed.
+    r"|init\w*_(range|std|factor)|return_dict\w*|output_\w+|torchscript|attn_implementation"
+    r"|use_(cache|bfloat16)|gradient_checkpointing|chunk_size_feed_forward|pretraining_tp"
+    r"|reorder_and_upcast_attn|reference_compile|deterministic_flash_attn|repad_logits_with_grad"
+    r"|sparse_pred\w+|sinusoidal_pos_embds|cache_implementation"
+    # Generation, which has options of its own.
+    r"|\w+_token_id|(min|max)_length|num_beam\w*|num_return_sequences|do_sample|early_stopping"
+    r"|\w+_penalty|\w*no_repeat_ngram_size|bad_words_ids|(begin_)?suppress_tokens|temperature"
+    r"|top_[kp]|typical_p|remove_invalid_values|force_bos_token_to_be_generated"
+    # Other heads; fields that follow from others; fields of old versions that no version reads.
+    r"|summary_\w+|pooler_\w+|directionality|qa_dropout|\w*classif\w*_dropout|dense_act_fn"
+    r"|is_(encoder_decoder|gated_act|llama_config)|num_hidden_layers|tie_word_embeddings"
+    r"|n_ctx|n_special|predict_special_tokens|extra_pos_embeddings"
+    r"|attention_dropout|attention_probs_dropout_prob|attn_pdrop"
 )
-"""Fields of theirs that a family need not have in its table."""
+"""Fields of config.json that change neither the logits nor the gradient of a family here."""
+FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")
 
 FROM_SCRATCH = {
     "generator": ("gpt2", "llama", "gpt_neox"),
@@ -76,275 +62,291 @@ FROM_SCRATCH = {
     "encoder": ("bert",),
     "seq2seq": ("marian", "bart", "t5"),
 }
-"""The families that are written without a folder that the model comes from."""
-
-# Families with a head of its own unless told.
-UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"
+"""Families as which models are saved that were not loaded from a folder."""
+UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"  # tie_word_embeddings is false by default
 
 
-# The fields of configs and their parts, by dotted paths: "attention.num_kv_heads"
+# The fields of a config and of its components, by dotted paths such as "attention.num_kv_heads"
 
 
-def flat(part, prefix: str = "") -> dict[str, Any]:
-    """Every field by its path; of a part the name of its class, then its fields."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(part):
-        value, path = getattr(part, field.name), prefix + field.name
+def flatten(component, prefix: str = "") -> dict[str, Any]:
+    """Return the fields by path; for a component its class name, followed by its fields."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(component):
+        value, path = getattr(component, field.name), prefix + field.name
         if dataclasses.is_dataclass(value) and not is_own(value):
-            found |= {path: type(value).__name__} | flat(value, f"{path}.")
+            fields |= {path: type(value).__name__} | flatten(value, f"{path}.")
         else:
-            found[path] = value
-    return found
+            fields[path] = value
+    return fields
 
 
-def with_fields(part, values: dict[str, Any]):
-    """The same with other fields, by their paths; a part itself comes before its fields."""
-    own: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
+def replace_fields(component, values: dict[str, Any]):
+    """Return a copy with new values by path; a component precedes its fields in `values`."""
+    direct: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
         name, _, rest = path.partition(".")
         if rest:
-            inner.setdefault(name, {})[rest] = value
+            nested.setdefault(name, {})[rest] = value
         else:
-            own[name] = value
-    for name, fields in inner.items():
-        own[name] = with_fields(own.get(name, getattr(part, name)), fields)
-    return dataclasses.replace(part, **own)
+            direct[name] = value
+    for name, fields in nested.items():
+        direct[name] = replace_fields(direct.get(name, getattr(component, name)), fields)
+    return dataclasses.replace(component, **direct)
 
 
-def tied(config: TransformerConfig) -> bool:
-    """Whether the output layer, if there is one, is the embedding."""
-    return getattr(getattr(config, "head", None), "tied", True)
+def is_tied(config: TransformerConfig) -> bool:
+    """True if the model has no output layer, or its output layer is the embedding."""
+    head = getattr(config, "head", None)
+    return getattr(head, "tied", getattr(head, "embeddings", "tied") == "tied")
 
 
-def filled_in(config: TransformerConfig) -> dict[str, Any]:
-    """The fields of a config, with what is left open filled in and what has no effect left out."""
-    ours, heads = flat(config), config.head_dim
-    found = {path: config.bias for path in ours if path.endswith("bias")} | {
+def resolve_fields(config: TransformerConfig) -> dict[str, Any]:
+    """Return the fields by path, with defaults that depend on other fields resolved."""
+    fields = flatten(config)
+    defaults = {path: config.bias for path in fields if path.endswith("bias")} | {
         "feed_forward.mlp_dim": 4 * config.width,
-        "attention.head_dim": heads,
+        "attention.head_dim": config.head_dim,
         "attention.num_kv_heads": config.num_heads,
-        "attention.scale": 1 / math.sqrt(heads),
+        "attention.scale": 1 / math.sqrt(config.head_dim),
         "decoder_blocks": config.num_blocks,
-        "head.bias": config.bias and not tied(config),
+        "head.bias": config.bias and not is_tied(config),
     }
-    ours |= {path: found[path] for path in found.keys() & ours.keys() if ours[path] is None}
-    ours["attention.windows"] = config.windows
-    if ours.get("norm.method") == "rms":
-        ours["norm.bias"] = False
-    if isinstance(positions := config.positions, Rotary):
-        same = positions.local_base == positions.base and not positions.scaling
-        if same or not any(config.windows):
-            ours["positions.local_base"] = None
-        if positions.scaling:
-            ours["positions.scaling.attention_factor"] = positions.scaling.magnitude
-    return ours
+    fields |= {path: value for path, value in defaults.items() if fields.get(path, 0) is None}
+    fields["attention.windows"] = config.windows
+    if fields.get("norm.method") == "rms":
+        fields["norm.bias"] = False
+    return fields
 
 
-# In
+# From config.json
 
 
-def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
-    """Family and kind of a model: ("bert", "classifier").
+class RecordedFields(UserDict[str, Any]):
+    """The fields of a config.json, with the names of those that have not been read yet."""
+
+    def __init__(self, fields: Mapping[str, Any]):
+        super().__init__(fields)
+        self.unread = set(fields)
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+
+def identify(hf: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the family and the kind of a model, such as ("bert", "classifier").
 
     Raises:
-        UserError: it is none that tlite has.
+        UserError: tlite does not have it.
     """
-    family, names = theirs.get("model_type"), theirs.get("architectures") or []
-    if family not in FIELDS:
-        raise UserError(f"tlite has no model of type {family!r}: it knows {', '.join(FIELDS)}")
-    fields = FIELDS[family]
-    if not names:
-        return family, list(fields.endings)[-1]
-    for kind, endings in fields.endings.items():
-        if names[0] in [fields.stem + ending for ending in endings]:
-            return family, kind
-    raise UserError(f"tlite has no {names[0]}: of {family} it knows {', '.join(fields.endings)}s")
+    name, architectures = hf.get("model_type"), hf.get("architectures") or []
+    if name not in FAMILIES:
+        raise UserError(f"tlite has no model of type {name!r}, only {', '.join(FAMILIES)}")
+    family = FAMILIES[name]
+    if not architectures:
+        return name, list(family.kinds)[-1]
+    for kind, endings in family.kinds.items():
+        if architectures[0] in [family.stem + ending for ending in endings]:
+            return name, kind
+    raise UserError(f"tlite has no {architectures[0]}; kinds of {name}: {', '.join(family.kinds)}")
 
 
 def read_config(
-    theirs: dict[str, Any], family: str, kind: str, arrays: Collection[str]
+    fields: Mapping[str, Any], family: str, kind: str, arrays: Collection[str]
 ) -> TransformerConfig:
-    """Our config of one of theirs.
+    """Convert a config.json to a tlite config.
 
     Args:
-        arrays: the names of its arrays, which say what is tied.
+        arrays: names of the arrays of its model, which decide what is tied.
 
     Raises:
-        UserError: a field is missing, or says what tlite doesn't have.
-        ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
+        UserError: a field is missing, or has no counterpart in tlite.
+        ValueError, TypeError, LookupError, AttributeError, ArithmeticError: a value is invalid.
     """
-    for key, values in FIXED.items():
-        if theirs.get(key) not in (None, *values):
-            raise UserError(f"config.json says {key}: {theirs[key]!r}, which tlite doesn't have")
-    ours = dict(FIELDS[family].constants)
-    for names, targets, *default in _rows(family):
-        values = [theirs[name] for name in names if name in theirs] or default
+    hf, tlite = RecordedFields(fields), dict(FAMILIES[family].constants)
+    for names, paths, *default in _rows(family):
+        values = [hf[name] for name in names if name in hf] or default
         if not values:
             raise UserError(f"config.json of a {family} model has no {names[0]}")
         if any(value != values[0] for value in values):
-            raise UserError(f"tlite has no model with different {' and '.join(names)}")
-        ours |= dict.fromkeys(targets, _value(targets[0], values[0]))
-    if isinstance(ours["positions"], Rotary):
-        ours["positions"] = read_rotary(family, theirs)
-    ours["attention.windows"] = read_windows(family, theirs)
-    ours |= _special(theirs, family, kind, ours, arrays)
+            raise UserError(f"tlite has no model with different {' and '.join(names)}: {values}")
+        tlite |= dict.fromkeys(paths, _to_tlite(paths[0], values[0]))
+    if isinstance(tlite["positions"], Rotary):
+        tlite["positions"] = read_rotary(family, hf)
+    tlite["attention.windows"] = read_windows(family, hf)
+    tlite |= _read_special(hf, family, kind, tlite, arrays)
+    _check_unread(hf, family)
     config = CONFIGS[kind]()
-    has = {field.name for field in dataclasses.fields(config)}
-    return with_fields(config, {p: v for p, v in ours.items() if p.partition(".")[0] in has})
+    names = {field.name for field in dataclasses.fields(config)}
+    return replace_fields(config, {p: v for p, v in tlite.items() if p.partition(".")[0] in names})
 
 
 def _rows(family: str) -> Iterator[tuple[Any, ...]]:
-    """Of each row the names of theirs, the paths of ours, and the default if there is one."""
-    for theirs, row in FIELDS[family].table.items():
-        ours, *default = [row] if isinstance(row, str) else row
-        yield theirs.split("+"), ours.split("+"), *default
+    """Yield each row's Hugging Face names, tlite paths and, if there is one, default."""
+    for names, row in FAMILIES[family].fields.items():
+        paths, *default = [row] if isinstance(row, str) else row
+        yield names.split("+"), paths.split("+"), *default
 
 
-def unknown_fields(theirs: dict[str, Any], family: str) -> str:
-    """The fields that tlite doesn't know, where they ask for anything: "clip_qkv (3.0), ..."."""
-    known = {*FIXED}.union(*(names for names, *_ in _rows(family)))
-    asked = [k for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)]
-    return ", ".join(f"{name} ({theirs[name]!r})" for name in asked)
-
-
-def _value(ours: str, theirs: Any) -> Any:
-    if ours.endswith(".activation"):
-        if theirs not in ACTIVATIONS:
-            raise UserError(
-                f"tlite has no activation {theirs!r}: it knows {', '.join(ACTIVATIONS)}"
+def _check_unread(hf: RecordedFields, family: str) -> None:
+    """Raise a UserError that names fields which may change the computation, and were not read."""
+    required, unknown = FAMILIES[family].required, []
+    for name in hf.keys() & (hf.unread | required.keys()):
+        value = hf.data[name]
+        if name in required:
+            is_neutral = value in (None, *required[name])
+        else:
+            is_neutral = (
+                not value
+                or NO_EFFECT.fullmatch(name)
+                or (FACTOR.fullmatch(name) and type(value) in (int, float) and value == 1)
             )
-        return ACTIVATIONS[theirs]
-    if ours == "pool.method":
-        return POOLING[theirs]
-    if ours == "attention.scale":  # Gemma's query_pre_attn_scalar
-        return theirs**-0.5
-    return theirs[0] if ours == "special_tokens.eos_id" and isinstance(theirs, list) else theirs
+        unknown += [] if is_neutral else [f"{name}={value!r}"]
+    if unknown:
+        raise UserError(f"tlite has no {family} model with {', '.join(sorted(unknown))}")
 
 
-def says_tied(theirs: dict[str, Any], family: str) -> bool:
-    """Whether the fields say that the output layer is the embedding."""
-    return bool(theirs.get("tie_word_embeddings", family not in UNTIED))
+def _to_tlite(path: str, value: Any) -> Any:
+    if path.endswith(".activation"):
+        if value not in TLITE_ACTIVATIONS:
+            raise UserError(
+                f"tlite has no activation {value!r}, only {', '.join(TLITE_ACTIVATIONS)}"
+            )
+        return TLITE_ACTIVATIONS[value]
+    if path == "pool.method":
+        return POOLING[value]
+    if path == "attention.scale":  # Gemma's query_pre_attn_scalar
+        return value**-0.5
+    return value[0] if path == "special_tokens.eos_id" and isinstance(value, list) else value
 
 
-def class_names(theirs: dict[str, Any]) -> list[str]:
-    """The names of a classifier's classes 0, 1, ..., if they are given."""
-    given = theirs.get("id2label") or {}
-    return [given[str(index)] for index in range(len(given))]
+def is_hf_tied(hf: Mapping[str, Any], family: str) -> bool:
+    """True if the fields say that the output layer is the embedding."""
+    return bool(hf.get("tie_word_embeddings", family not in UNTIED))
 
 
-def _num_classes(theirs: dict[str, Any]) -> int:
-    problem = theirs.get("problem_type")
-    if problem not in (None, "single_label_classification"):
-        raise UserError(f"config.json says problem_type: {problem!r}, which tlite doesn't have")
-    number = len(class_names(theirs)) or theirs.get("num_labels", 2)
-    if number == 1:
-        raise UserError("a model with num_labels 1 is a regression, which tlite doesn't have")
+def class_names(hf: Mapping[str, Any]) -> list[str]:
+    """Return the names of a classifier's classes 0, 1, ...; [] if there are none."""
+    names = hf.get("id2label") or {}
+    return [names[str(index)] for index in range(len(names))]
+
+
+def _num_classes(hf: Mapping[str, Any]) -> int:
+    problem, number = hf.get("problem_type"), len(class_names(hf)) or hf.get("num_labels", 2)
+    if problem not in (None, "single_label_classification") or number == 1:
+        raise UserError(f"tlite has no classifier with problem_type {problem!r}, {number} labels")
     return number
 
 
-def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
-    """The fields of ours that need more than a line of a table."""
-    found: dict[str, Any] = {}
-    head = f"{LAYERS[family].head}.weight"
-    own_head = head in arrays
-    # T5 says that it is not tied where it means that it is not scaled.
-    tied = says_tied(theirs, family) or family == "t5"
-    if kind in ("generator", "seq2seq") and not own_head and not tied:
-        raise UserError(f"there is no array {head}, though the head is not tied")
-    if kind == "generator":
-        found["head.tied"] = not own_head
+def _read_special(hf, family: str, kind: str, tlite: dict[str, Any], arrays) -> dict[str, Any]:
+    """Read the fields that need more than a row of the table."""
+    fields: dict[str, Any] = {}
+    if kind in ("generator", "seq2seq"):
+        fields |= _read_head(hf, family, kind, arrays)
     if kind == "classifier":
-        found |= {"num_classes": _num_classes(theirs), "head_bias": True}
-    if family == "gpt_neox" and theirs.get("use_parallel_residual", True):
-        raise UserError("tlite has no layers side by side: use_parallel_residual must be false")
+        fields |= {"num_classes": _num_classes(hf), "head_bias": True}
+    if family == "gpt_neox" and hf.get("use_parallel_residual", True):
+        raise UserError("tlite has no parallel residuals: use_parallel_residual must be false")
     if family == "roberta":
-        offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
-        found |= {"positions.offset": offset, "context": ours["context"] - offset}
-    if kind == "seq2seq":
-        found["head.embeddings"] = "shared" if own_head else "tied"
-        found["special_tokens.forced_bos_id"] = theirs.get("forced_bos_token_id")
-    if family in ("marian", "bart"):
-        found["head.bias"] = "final_logits_bias" in arrays
-    if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
-        if not own_head:
-            raise UserError("tlite can't tie the head to a decoder's embedding of its own")
-        size = theirs.get("decoder_vocab_size") or ours["vocabulary_size"]
-        found |= {"head.embeddings": "separate", "vocabulary_size": size}
+        offset = 2 if hf.get("pad_token_id") is None else hf["pad_token_id"] + 1
+        fields |= {"positions.offset": offset, "context": tlite["context"] - offset}
     if family == "t5":
-        way = theirs.get("feed_forward_proj", "relu")
-        name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")
-        found["feed_forward.activation"] = _value("feed_forward.activation", name)
-        found["feed_forward.gated"] = way.startswith("gated-")
-        scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
-        found["head.scale"] = ours["width"] ** -0.5 if scaled else 1.0
-        found["special_tokens.bos_id"] = theirs.get(
-            "decoder_start_token_id", ours["special_tokens.pad_id"]
-        )
-    return found
+        projection = hf.get("feed_forward_proj", "relu")
+        name = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+        fields["feed_forward.activation"] = _to_tlite("feed_forward.activation", name)
+        fields["feed_forward.gated"] = projection.startswith("gated-")
+        is_scaled = hf.get("scale_decoder_outputs", hf.get("tie_word_embeddings") is not False)
+        fields["head.scale"] = tlite["width"] ** -0.5 if is_scaled else 1.0
+        pad_id = tlite["special_tokens.pad_id"]
+        fields["special_tokens.bos_id"] = hf.get("decoder_start_token_id", pad_id)
+    return fields
 
 
-# Out
+def _read_head(hf, family: str, kind: str, arrays: Collection[str]) -> dict[str, Any]:
+    head = f"{FAMILIES[family].output}.weight"
+    has_head = head in arrays
+    # tie_word_embeddings=false of T5 means that logits are not scaled.
+    if not has_head and not is_hf_tied(hf, family) and family != "t5":
+        raise UserError(f"there is no array {head}, though tie_word_embeddings is false")
+    if kind == "generator":
+        return {"head.tied": not has_head}
+    fields = {
+        "head.embeddings": "shared" if has_head else "tied",
+        "special_tokens.forced_bos_id": hf.get("forced_bos_token_id"),
+    }
+    if family != "t5":
+        fields["head.bias"] = "final_logits_bias" in arrays
+    decoder_size = hf.get("decoder_vocab_size") or hf["vocab_size"]
+    if family == "marian" and not hf.get("share_encoder_decoder_embeddings", True):
+        if not has_head:
+            raise UserError("tlite can't tie the head to a separate embedding of the decoder")
+        fields |= {"head.embeddings": "separate", "vocabulary_size": decoder_size}
+    return fields
+
+
+# To config.json
 
 
 def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str, Any]:
-    """The fields of theirs that describe a config of ours, as well as the family can."""
-    ours = filled_in(config)
-    # Else transformers takes those of the family's first model, whose vocabulary was another.
-    written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
-    for names, targets, *_ in _rows(family):
-        value = ours.get(targets[0])
-        if targets[0] == "feed_forward.activation":
-            value = SPELLED[value]
+    """Convert a tlite config to the fields of config.json that the family has for it."""
+    tlite = resolve_fields(config)
+    # Special tokens that are left out would be those of the family's first model.
+    hf = dict.fromkeys(f"{name}_token_id" for name in ("bos", "eos", "pad", "cls", "sep"))
+    for names, paths, *_ in _rows(family):
+        value: Any = tlite.get(paths[0])
+        if paths[0] == "feed_forward.activation":
+            value = HF_ACTIVATIONS[value]
         elif isinstance(value, bool):
-            value = any(ours[target] for target in targets)
-        written |= dict.fromkeys(names, value)
-    written |= {"model_type": family, "architectures": [architecture(family, kind)]}
+            value = any(tlite[path] for path in paths)
+        hf |= dict.fromkeys(names, value)
+    hf |= {"model_type": family, "architectures": [architecture(family, kind)]}
     if family in ("llama", "gpt_neox"):
-        written |= write_rotary(family, config)
+        hf |= write_rotary(family, config)
     if family == "gpt_neox":
-        written["use_parallel_residual"] = False
+        hf["use_parallel_residual"] = False
     if family == "bert":
-        written["type_vocab_size"] = max(config.embedding.type_vocab_size, 1)
+        hf["type_vocab_size"] = max(tlite["embedding.type_vocab_size"], 1)
     if kind in ("generator", "seq2seq"):
-        written["tie_word_embeddings"] = config.head.tied
+        hf["tie_word_embeddings"] = is_tied(config)
     if kind == "classifier":
-        written |= labelled(f"LABEL_{index}" for index in range(config.num_classes))
-    return written | (_write_seq2seq(family, config) if kind == "seq2seq" else {})
+        hf |= label_fields(f"LABEL_{index}" for index in range(tlite["num_classes"]))
+    return hf | (_write_seq2seq(family, tlite) if kind == "seq2seq" else {})
 
 
-def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
-    """What no line of a table says of an encoder-decoder."""
-    written: dict[str, Any] = {"is_encoder_decoder": True}
-    written["decoder_start_token_id"] = config.special_tokens.bos_id
-    if config.special_tokens.forced_bos_id is not None:
-        written["forced_bos_token_id"] = config.special_tokens.forced_bos_id
+def _write_seq2seq(family: str, tlite: dict[str, Any]) -> dict[str, Any]:
+    """Write the fields of an encoder-decoder that are in no row of the table."""
+    hf = {
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": tlite["special_tokens.bos_id"],
+        "forced_bos_token_id": tlite["special_tokens.forced_bos_id"],
+    }
     if family == "marian":
-        written["vocab_size"] = config.source_vocabulary_size
-        written["decoder_vocab_size"] = config.vocabulary_size
-        written["share_encoder_decoder_embeddings"] = config.head.embeddings != "separate"
+        hf["vocab_size"] = tlite["source_vocabulary_size"]
+        hf["decoder_vocab_size"] = tlite["vocabulary_size"]
+        hf["share_encoder_decoder_embeddings"] = tlite["head.embeddings"] != "separate"
     if family == "t5":
-        activation, gated = config.feed_forward.activation, config.feed_forward.gated
-        short = "gelu" if gated and activation == "gelu" else SPELLED[activation]
-        written["feed_forward_proj"] = "gated-" * gated + short
-        written["scale_decoder_outputs"] = config.head.scale != 1
-    return written
+        activation, is_gated = tlite["feed_forward.activation"], tlite["feed_forward.gated"]
+        name = "gelu" if is_gated and activation == "gelu" else HF_ACTIVATIONS[activation]
+        hf["feed_forward_proj"] = "gated-" * is_gated + name
+        hf["scale_decoder_outputs"] = tlite["head.scale"] != 1
+    return hf
 
 
 def architecture(family: str, kind: str) -> str:
-    """The name of a model's class in transformers."""
-    return FIELDS[family].stem + FIELDS[family].endings[kind][0]
+    """Return the name of a model's class in transformers."""
+    return FAMILIES[family].stem + FAMILIES[family].kinds[kind][0]
 
 
-def context_field(family: str, config: TransformerConfig) -> dict[str, int]:
-    """The fields of theirs that say how long a text may be."""
-    offset = config.positions.offset if family == "roberta" else 0
-    named = (names for names, targets, *_ in _rows(family) if targets == ["context"])
-    return dict.fromkeys(next(named), config.context + offset)
+def context_fields(family: str, config: TransformerConfig) -> dict[str, int]:
+    """Return the Hugging Face fields for the context length."""
+    offset = flatten(config)["positions.offset"] if family == "roberta" else 0
+    names = next(names for names, paths, *_ in _rows(family) if paths == ["context"])
+    return dict.fromkeys(names, config.context + offset)
 
 
-def labelled(names: Iterable[str]) -> dict[str, Any]:
-    """The fields that name the classes of a classifier."""
-    by_index = {str(index): name for index, name in enumerate(names)}
-    ids = {name: int(index) for index, name in by_index.items()}
-    return {"id2label": by_index, "label2id": ids}
+def label_fields(names: Iterable[str]) -> dict[str, Any]:
+    """Return the Hugging Face fields for the names of a classifier's classes."""
+    labels = {str(index): name for index, name in enumerate(names)}
+    return {"id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}

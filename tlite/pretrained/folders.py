@@ -1,11 +1,9 @@
-"""Models of Hugging Face folders and hub names."""
+"""Load models from Hugging Face folders and the hub."""
 
-import contextlib
 import os
 import re
-import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,66 +14,66 @@ import numpy as np
 
 from tlite.data.reading import read_json
 from tlite.errors import UserError
-from tlite.models import TransformerConfig, make_model
+from tlite.models import ClassifierConfig, TransformerConfig, make_model
 from tlite.models.parameters import from_named_arrays, named_arrays
-from tlite.pretrained.configs import (
-    class_names,
-    kind_of,
-    labelled,
-    read_config,
-    says_tied,
-    unknown_fields,
+from tlite.pretrained.arrays import map_names, to_tlite
+from tlite.pretrained.configs import class_names, identify, is_hf_tied, label_fields, read_config
+from tlite.pretrained.families import BUFFERS, FAMILIES, UNUSED
+from tlite.pretrained.files import (
+    DTYPES,
+    HUB_NAME,
+    StoredArray,
+    download,
+    open_arrays,
+    read_optional_json,
 )
-from tlite.pretrained.files import HUB_NAME, TYPES, Stored, download, json_of, stored_arrays
-from tlite.pretrained.layers import LAYERS, counterparts, to_ours
 from tlite.pretrained.tokenizers import PretrainedTokenizer
-from tlite.terminal import printable
 
 GENERATION = "generation_config.json"
-NEW_HEAD = re.compile(r"(projection|projection_norm|head)\.\w+")
+HEAD = re.compile(r"(projection|projection_norm|head)\.\w+")
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a folder said of a model; with it, the model is saved as it was."""
+    """A Hugging Face folder that a model was loaded from, to save the model as it was."""
 
     folder: Path
     family: str
     kind: str
     """generator, masked, classifier, encoder or seq2seq."""
     fields: dict[str, Any]
-    """Its config.json."""
+    """Content of config.json."""
     config: TransformerConfig
     generation: dict[str, Any] = field(default_factory=dict)
-    """Its generation_config.json."""
+    """Content of generation_config.json."""
     no_tokenizer: str = ""
-    """Why the folder has no tokenizer that can be read."""
+    """Reason why the folder has no tokenizer that can be read; "" if it has one."""
     dtype: str = "F32"
-    """The type of its arrays: F32, F16 or BF16."""
-    kept: dict[str, np.ndarray] = field(default_factory=dict)
-    """Arrays that the model has no use for, and that are saved again with it."""
+    """Type of its arrays: F32, F16 or BF16."""
+    unused: dict[str, np.ndarray] = field(default_factory=dict)
+    """Arrays that tlite does not use, to be saved again."""
     new: tuple[str, ...] = ()
-    """Names of our arrays that the folder did not have, and that training has to fill."""
+    """Names of tlite arrays that the folder did not have: a new head, to be trained."""
 
     @property
     def labels(self) -> list[str]:
-        """The names of a classifier's classes; transformers leaves out LABEL_0 and LABEL_1."""
-        if self.kind != "classifier":
+        """Names of a classifier's classes; transformers does not store LABEL_0 and LABEL_1."""
+        if not isinstance(self.config, ClassifierConfig):
             return []
-        numbered = [f"LABEL_{index}" for index in range(self.config.num_classes)]
-        return class_names(self.fields) or numbered
+        names = [f"LABEL_{index}" for index in range(self.config.num_classes)]
+        return class_names(self.fields) or names
 
     @property
     def end_ids(self) -> list[int]:
-        """The tokens that end a text."""
-        given = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
-        return given if isinstance(given, list) else [] if given is None else [given]
+        """Tokens that end a text."""
+        ids = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
+        return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
 def is_pretrained(name: str | Path) -> bool:
-    """Whether this is a folder with a model of transformers, or has the form of a hub name.
+    """True for a folder with a model of transformers, and for a possible hub name.
 
-    `runs/first` has that form too: where there is a folder `runs`, it is a path.
+    `runs/first` is a path, not a hub name, if there is a folder `runs`.
     """
     path = Path(name)
     if not os.path.exists(path):
@@ -87,140 +85,134 @@ def is_pretrained(name: str | Path) -> bool:
 
 
 def local_folder(name: str | Path) -> Path:
-    """The folder; for a hub name, where the hub's client keeps what it downloads.
+    """Return the folder; for a hub name download it to the cache of huggingface_hub.
 
     Raises:
-        UserError: there is neither, or the hub can't be reached.
+        UserError: it does not exist, or the hub can't be reached.
     """
     if Path(name).is_dir():
         return Path(name)
     if not is_pretrained(name):
         raise UserError(f"there is no folder {name}")
-    # One copy of the weights, not those of other libraries in folders of their own.
-    only = {"ignore_patterns": ["*/*", "consolidated*"]}
-    return download(str(name), "model", ["*.safetensors", "*.json", "*.txt", "*.model"], **only)
+    # No second copy of the weights, which other libraries have in subfolders.
+    patterns, ignored = ["*.safetensors", "*.json", "*.txt", "*.model"], ["*/*", "consolidated*"]
+    return download(str(name), "model", patterns, ignore_patterns=ignored)
 
 
 def load_pretrained(
     name: str | Path, *, num_classes: int | None = None, rng: jax.Array | None = None
 ) -> tuple[Any, PretrainedTokenizer | None, Pretrained]:
-    """The model of a folder or hub name, in float32, with its tokenizer if there is one.
+    """Load a model from a folder or the hub, in float32, with its tokenizer if there is one.
 
     Args:
-        num_classes: take an encoder as a classifier of so many classes, with a new head: kernels
-            drawn from N(0, 0.02^2) with `rng`, and zeros. What the folder has for the layer
-            before the head (BERT's pooler) is taken.
+        num_classes: if not None, load an encoder as a classifier with a new head: kernels drawn
+            from N(0, 0.02^2) with `rng`, zeros elsewhere. A layer before the head that the folder
+            has (BERT's pooler) is loaded.
 
     Raises:
-        UserError: an array is unknown or missing, a field says what tlite doesn't have, or a file
-            is damaged.
+        UserError: an array is unexpected or missing, tlite does not have the model that
+            config.json describes, or a file is damaged.
     """
     folder = local_folder(name)
-    theirs, generation = read_json(folder / "config.json"), json_of(folder, GENERATION)
-    with _understood(folder):
-        family, kind = kind_of(theirs)
-        if num_classes is not None:
-            if "classifier" not in LAYERS[family].heads:
-                raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
-            kind, of_head = "classifier", ("num_labels", "problem_type")  # of the one that was
-            theirs = {field: value for field, value in theirs.items() if field not in of_head}
-            theirs |= labelled(f"LABEL_{i}" for i in range(num_classes))
-        stored = _canonical(folder, family, theirs)
-        first = {name: generation[name] for name in generation if name == "forced_bos_token_id"}
-        config = read_config(theirs | first, family, kind, stored)
-        abstract = abstract_model(config)
-    if unknown := unknown_fields(theirs, family):
-        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {unknown}"
-        print(printable(warning), file=sys.stderr)
+    hf, generation = read_json(folder / "config.json"), read_optional_json(folder, GENERATION)
     try:
-        tokenizer, reason = PretrainedTokenizer.load(folder), ""
-        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
+        family, kind = identify(hf)
+        if num_classes is not None:
+            if "classifier" not in FAMILIES[family].heads:
+                raise UserError(f"{name} is a {kind}: a classifier needs an encoder such as BERT")
+            kind, old_head = "classifier", ("num_labels", "problem_type")
+            hf = {name: value for name, value in hf.items() if name not in old_head}
+            hf |= label_fields(f"LABEL_{i}" for i in range(num_classes))
+        stored = _rename_arrays(open_arrays(folder), family, hf)
+        forced = {name: generation[name] for name in generation if name == "forced_bos_token_id"}
+        config = read_config(hf | forced, family, kind, stored)
+        abstract = abstract_model(config)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"config.json of {folder} is invalid: {reason}") from error
+    tokenizer, reason = _load_tokenizer(folder, config)
+    pretrained = Pretrained(folder, family, kind, hf, config, generation, reason)
+    head_rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
+    arrays, pretrained = _read_arrays(pretrained, stored, named_arrays(abstract), head_rng)
+    return from_named_arrays(abstract)(arrays), tokenizer, pretrained
+
+
+def _load_tokenizer(
+    folder: Path, config: TransformerConfig
+) -> tuple[PretrainedTokenizer | None, str]:
+    """Return the tokenizer, or None and the reason."""
+    try:
+        tokenizer = PretrainedTokenizer.load(folder)
     except UserError as error:
-        tokenizer, reason = None, str(error)
-    told = Pretrained(folder, family, kind, theirs, config, generation, reason)
-    rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
-    arrays, told = _read_arrays(told, stored, named_arrays(abstract), rng)
-    return from_named_arrays(abstract)(arrays), tokenizer, told
+        return None, str(error)
+    tokenizer.num_embeddings = getattr(config, "source_vocabulary_size", config.vocabulary_size)
+    return tokenizer, ""
 
 
 def _read_arrays(
-    told: Pretrained,
-    stored: dict[str, Stored],
+    pretrained: Pretrained,
+    stored: dict[str, StoredArray],
     abstract: dict[str, jax.ShapeDtypeStruct],
-    rng: jax.Array | None,
+    head_rng: jax.Array | None,
 ) -> tuple[dict[str, jax.Array], Pretrained]:
-    """Our arrays by name, in float32; and what is told of theirs.
+    """Return the tlite arrays in float32, and `pretrained` with what is known of its arrays.
 
     Args:
-        rng: draws a new head; without it the folder's is taken, and nothing strange may be left.
+        head_rng: draws a new head; None loads the folder's.
     """
-    folder, family, kind = told.folder, told.family, told.kind
-    arrays, new, left = {}, [], dict(stored)
-    for theirs, names in counterparts(family, kind, list(abstract)).items():
-        shapes = {name: abstract[name].shape for name in names}
-        of_head = rng is not None and all(map(NEW_HEAD.fullmatch, names))
-        if of_head and (theirs not in left or names[0].startswith("head.")):
-            arrays |= {name: _fresh(name, shape, rng) for name, shape in shapes.items()}
+    folder, family, kind = pretrained.folder, pretrained.family, pretrained.kind
+    arrays: dict[str, jax.Array] = {}
+    new, unread = [], dict(stored)
+    for hf, names in map_names(family, kind, list(abstract)).items():
+        shapes, in_head = {n: abstract[n].shape for n in names}, all(map(HEAD.fullmatch, names))
+        if head_rng is not None and in_head and (hf not in unread or names[0].startswith("head.")):
+            arrays |= {name: _init_head(name, shapes[name], head_rng) for name in names}
             new += names
             continue
-        if theirs not in left:
-            raise UserError(f"{folder} has no array {theirs}, which its config.json asks for")
-        array = left.pop(theirs)
+        if hf not in unread:
+            raise UserError(f"{folder} has no array {hf}, which its config.json requires")
         try:
-            parts = to_ours(family, theirs, array.read(), shapes, told.config.head_dim)
+            array = unread.pop(hf).read()
+            converted = to_tlite(family, hf, array, shapes, pretrained.config.head_dim)
         except ValueError as error:
-            what = f"{array.name} of {error}, which its config.json asks for"
-            raise UserError(f"{folder} has {what}") from error
-        arrays |= {n: jnp.asarray(np.array(p, np.float32, order="C")) for n, p in parts.items()}
-    left = {} if rng is not None else left  # else of the old head
-    if strange := [name for name in left if not re.fullmatch(LAYERS[family].kept, name)]:
-        what = f"an array that a {family} {kind} has no place for: {strange[0]}"
-        raise UserError(f"{folder} has {what}")
-    dtype = max(TYPES, key=[array.dtype for array in stored.values()].count)
-    kept = {name: np.array(array.read(), np.float32) for name, array in left.items()}
-    return arrays, replace(told, dtype=dtype, kept=kept, new=tuple(new))
-
-
-@contextlib.contextmanager
-def _understood(folder: Path) -> Iterator[None]:
-    """Turn what strange values in config.json bring about into one sentence."""
-    try:
-        yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"config.json of {folder} is not one that tlite understands: {reason}"
-        ) from error
+            raise UserError(f"{folder}: {hf} has {error} as in its config.json") from error
+        arrays |= {n: jnp.asarray(np.array(a, np.float32, order="C")) for n, a in converted.items()}
+    unread = {n: a for n, a in unread.items() if head_rng is None and not BUFFERS.fullmatch(n)}
+    if unexpected := [name for name in unread if not UNUSED.fullmatch(name)]:
+        raise UserError(f"{folder}: a {family} {kind} has no array {unexpected[0]}")
+    unused = {name: np.array(array.read(), np.float32) for name, array in unread.items()}
+    dtype = max(DTYPES, key=[array.dtype for array in stored.values()].count)
+    return arrays, replace(pretrained, dtype=dtype, unused=unused, new=tuple(new))
 
 
 def abstract_model(config: TransformerConfig):
-    """The model with shapes for arrays: nothing is drawn."""
+    """Return the model with shapes in place of arrays."""
     return jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
 
 
-def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, Stored]:
-    """The arrays under the names of a bare model today, without buffers and second copies.
+def _rename_arrays(
+    arrays: dict[str, StoredArray], family: str, hf: Mapping[str, Any]
+) -> dict[str, StoredArray]:
+    """Rename arrays as in a bare model of today, and drop second copies.
 
-    A head that is said to be untied is no copy, even if it is equal.
+    A head that is not tied according to config.json is no copy, even if it is equal.
     """
-    layers, stored = LAYERS[family], {}
-    for name, array in stored_arrays(folder).items():
+    tables, renamed = FAMILIES[family], {}
+    for name, array in arrays.items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        name = name.removeprefix(layers.prefix)
-        if not re.fullmatch(layers.ignored, name):
-            stored[name] = array
-    copies = dict(layers.copies) if theirs.get("share_encoder_decoder_embeddings", True) else {}
-    if not says_tied(theirs, family):
-        copies.pop(f"{layers.head}.weight", None)
+        renamed[name.removeprefix(tables.prefix)] = array
+    copies = tables.copies if hf.get("share_encoder_decoder_embeddings", True) else {}
+    if not is_hf_tied(hf, family) and "masked" not in tables.heads:
+        copies.pop(f"{tables.output}.weight", None)
     for copy, name in copies.items():
-        if copy in stored and name not in stored:
-            stored[name] = stored.pop(copy)
-        elif copy in stored and np.array_equal(stored[copy].read(), stored[name].read()):
-            del stored[copy]
-    return stored
+        if copy in renamed and name not in renamed:
+            renamed[name] = renamed.pop(copy)
+        elif copy in renamed and np.array_equal(renamed[copy].read(), renamed[name].read()):
+            del renamed[copy]
+    return renamed
 
 
-def _fresh(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
+def _init_head(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
     if name.endswith("kernel"):
         return 0.02 * jax.random.normal(jax.random.fold_in(rng, zlib.crc32(name.encode())), shape)
     return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)

@@ -22,7 +22,7 @@ from tlite.errors import OutOfMemory, UserError, command
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models import CausalLM
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizers import open_tokenizer, plain
+from tlite.pretrained.tokenizers import open_tokenizer, without_special_tokens
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, interval, spread, taken_from
 from tlite.terminal import show
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
@@ -67,7 +67,7 @@ class GeneratorRecipe(Recipe):
             raise UserError(f"the tokenizer is the {owner}'s: leave it out")
         if source:
             model, _, tokenizer, source = taken_from(source, model)
-            if of_data and of_data.kind != "numbers" and not tokenizer.has_pieces_of(of_data):
+            if of_data and of_data.kind != "numbers" and not tokenizer.has_same_vocabulary(of_data):
                 told = "the corpus has other tokens than the pre-trained model"
                 raise UserError(f"{told}: prepare it anew")
         else:
@@ -96,7 +96,7 @@ class GeneratorRecipe(Recipe):
         if run.experiment.pretraining:
             return PretrainedTokenizer.load(path)
         if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
-            return plain(PretrainedTokenizer.load(path))
+            return without_special_tokens(PretrainedTokenizer.load(path))
         return load_tokenizer(path)
 
     @classmethod

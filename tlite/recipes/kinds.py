@@ -419,7 +419,11 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
     text = "".join(decoded(path))
-    tokens, bos, config = tokenizer.encode(text, marks=False), tokenizer.bos_id, model.config
+    tokens, bos, config = (
+        tokenizer.encode(text, add_special_tokens=False),
+        tokenizer.bos_id,
+        model.config,
+    )
     begun = bos is not None and tokenizer.encode(text)[:1].tolist() == [bos]
     if len(tokens) < 2:
         raise UserError(f"{path} is too short: it has {len(tokens)} tokens")

@@ -27,7 +27,7 @@ from tlite.models.custom import probe
 from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.parallel import processes
 from tlite.pretrained import load_pretrained
-from tlite.pretrained.configs import filled_in, flat, with_fields
+from tlite.pretrained.configs import flatten, replace_fields, resolve_fields
 from tlite.terminal import printable
 from tlite.training import TrainState
 from tlite.training.checkpoints import Checkpoints
@@ -351,11 +351,11 @@ def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
     Raises:
         UserError: it says otherwise.
     """
-    given = flat(experiment.model)
+    given = flatten(experiment.model)
     for path, size in sizes.items():
         if given[path] not in (0, size):
             raise UserError(f"{path} is {given[path]}, but the {whose} has {size}: leave it out")
-    return dataclasses.replace(experiment, model=with_fields(experiment.model, sizes))
+    return dataclasses.replace(experiment, model=replace_fields(experiment.model, sizes))
 
 
 def check_examples(examples: Any, kind: type) -> Any:
@@ -436,7 +436,7 @@ def taken_from(
         digest.update(bytes.fromhex(sha256(path)))
     if settings.sha256 not in ("", digest.hexdigest()):
         raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
-    ours, theirs = filled_in(config), filled_in(model.config)
+    ours, theirs = resolve_fields(config), resolve_fields(model.config)
     for path in set_in(config):
         if path not in OURS and ours[path] != theirs.get(path):
             raise UserError(f"{path} is the pre-trained model's: leave it out")
@@ -449,7 +449,7 @@ def taken_from(
         rows = changed["context"] + model.config.positions.offset
         arrays["positions.table"] = arrays["positions.table"][:rows]
     try:
-        config = with_fields(model.config, changed)
+        config = replace_fields(model.config, changed)
     except ValueError as error:
         raise UserError(str(error)) from error
     return config, arrays, tokenizer, dataclasses.replace(settings, sha256=digest.hexdigest())
