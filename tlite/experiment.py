@@ -89,8 +89,9 @@ class Pretrained:
     """Start from a model that others have trained, with its tokenizer."""
 
     folder: str
-    """A Hugging Face folder, or a hub name. Of the model only context, attention, scan, remat and
-    rates of dropout are the experiment's."""
+    """A Hugging Face folder, or a hub name. The experiment sets only context, implementation of
+    attention, scan, remat and dropout rates; the rate of attention weights is the folder's if it
+    sets none, and 0 if its `dropout` is 0."""
     sha256: str = ""
     """Of its arrays; a run fills it in, to know them again."""
 

@@ -288,6 +288,20 @@ def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
         taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
 
 
+def test_attention_dropout_in_fine_tuning(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    fields = json.loads((folder / "config.json").read_text())
+    fields["attention_probs_dropout_prob"] = 0.2
+    (folder / "config.json").write_text(json.dumps(fields))
+    for options, rate in [
+        ({}, 0.2),
+        ({"dropout": 0.0}, 0.0),
+        ({"attention": Attention(dropout=0.3)}, 0.3),
+    ]:
+        config = ClassifierConfig(context=6, **options)
+        assert taken_from(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
+
+
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
 def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
     tokenizer = ByteTokenizer()

@@ -5,7 +5,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -24,14 +23,14 @@ from tests.helpers.inspected import (
 )
 from tests.helpers.models import drawn as drawn_model
 from tests.helpers.tokenizers import words
-from tlite import functional as F
 from tlite import inspection
 from tlite import models as M
+from tlite.models.inputs import window_inputs
 from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
 from tlite.report import runs as module
-from tlite.report.models import draw_positions
+from tlite.report.models import draw_positions, positional_inputs
 from tlite.report.page import Page
 
 pytest.importorskip("tokenizers")
@@ -193,11 +192,11 @@ def test_positions_are_those_of_the_model():
     _, drawn = looked("seq2seq")
     model, _, _ = load_pretrained(folder_of("seq2seq"))
     for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
-        at = jnp.arange(stack.config.context)
-        look = F.Look(stack.config.num_heads, positions=at, key_positions=at)
-        bias = jax.jit(lambda stack, look: stack.look_at(look, 0).bias)(stack, look)
+        length = stack.config.context
+        inputs = positional_inputs(stack, length)
+        bias = jax.jit(lambda stack, inputs: window_inputs(stack, inputs, 0).bias)(stack, inputs)
         lines = drawn[name][1]().lines
-        np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, len(at) // 2])
+        np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, length // 2])
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_fields_without_effect_are_ignored(name, fields, edited):
         ("gemma3", "use_bidirectional_attention", True),
         ("bert Model", "is_decoder", True),
         ("bert Model", "position_embedding_type", "relative_key"),
+        ("modernbert Model", "attention_dropout", 0.1),
         ("modernbert Model", "embedding_dropout", 0.1),
         ("bart", "normalize_before", True),
         ("bart", "encoder_layerdrop", 0.1),
@@ -210,6 +211,24 @@ def test_default_fields_of_transformers_are_known(name):
     kind = next(iter(family.kinds))
     config = read_config(defaults, name, kind, [f"{family.output}.weight"])
     assert config.num_blocks == len(config.windows)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("gpt2", "attn_pdrop"),
+        ("gpt_neox", "attention_dropout"),
+        ("llama", "attention_dropout"),
+        ("bert Model", "attention_probs_dropout_prob"),
+        ("distilbert ForMaskedLM", "attention_dropout"),
+        ("bart", "attention_dropout"),
+        ("t5", "dropout_rate"),
+    ],
+)
+def test_attention_dropout(name, field, edited):
+    config = load_pretrained(edited(name, **{field: 0.25}))[2].config
+    assert config.attention.dropout == 0.25
+    assert (config.dropout == 0.25) == (name == "t5")
 
 
 def test_labels(edited):

@@ -50,7 +50,6 @@ NO_EFFECT = re.compile(
     r"|summary_\w+|pooler_\w+|directionality|qa_dropout|\w*classif\w*_dropout|dense_act_fn"
     r"|is_(encoder_decoder|gated_act|llama_config)|num_hidden_layers|tie_word_embeddings"
     r"|n_ctx|n_special|predict_special_tokens|extra_pos_embeddings"
-    r"|attention_dropout|attention_probs_dropout_prob|attn_pdrop"
 )
 """Fields of config.json that change neither the logits nor the gradient of a family here."""
 FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")

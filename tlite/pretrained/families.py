@@ -109,6 +109,7 @@ GPT2 = Family(
         "n_head": "num_heads", "n_layer": "num_blocks", "n_inner": ("feed_forward.mlp_dim", None),
         "activation_function": ("feed_forward.activation", "gelu_new"),
         "layer_norm_epsilon": ("norm.epsilon", 1e-5), "resid_pdrop+embd_pdrop": ("dropout", 0.1),
+        "attn_pdrop": ("attention.dropout", 0.1),
     },
     QKV_BIAS | {"block.pre_norm": True, "positions": Learned(), "head.bias": False},
     expand({
@@ -135,6 +136,7 @@ GPT_NEOX = Family(
         "hidden_act": ("feed_forward.activation", "gelu"), "hidden_dropout": ("dropout", 0.0),
         "layer_norm_eps": ("norm.epsilon", 1e-5),
         "attention_bias": ("attention.qkv_bias+attention.bias", True),
+        "attention_dropout": ("attention.dropout", 0.0),
     },
     {"block.pre_norm": True, "positions": Rotary(), "head.bias": False},
     expand({
@@ -157,6 +159,7 @@ MISTRAL: Fields = SIZES | {
     "num_key_value_heads": ("attention.num_kv_heads", None),
     "head_dim": ("attention.head_dim", None), "rms_norm_eps": ("norm.epsilon", 1e-6),
     "hidden_act": ("feed_forward.activation", "silu"),
+    "attention_dropout": ("attention.dropout", 0.0),
 }  # fmt: skip
 LLAMA: Fields = MISTRAL | {
     "attention_bias": ("attention.qkv_bias+attention.bias", False),
@@ -198,13 +201,14 @@ BERT_FIELDS: Fields = SIZES | {
     "hidden_act": ("feed_forward.activation+projection.activation", "gelu"),
     "max_position_embeddings": ("context", 512), "layer_norm_eps": ("norm.epsilon", 1e-12),
     "type_vocab_size": ("embedding.type_vocab_size", 2), "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention.dropout", 0.1),
 }  # fmt: skip
 BERT_CONSTANTS: Fields = QKV_BIAS | {
     "positions": Learned(), "embedding.norm": True,
     "pool": Pool("first", Projection("tanh", norm=False)),
 }  # fmt: skip
 BERT_LAYERS = expand({
-    "{embedding,positions,segments}": "embeddings.{word,position,token_type}_embeddings",
+    "{embedding,positions,token_types}": "embeddings.{word,position,token_type}_embeddings",
     "embedding_norm": "embeddings.LayerNorm", "projection": "pooler.dense",
     "blocks.*.attention.{query,key,value}": "encoder.layer.*.attention.self.{query,key,value}",
     "blocks.*.attention{.output,_norm}": "encoder.layer.*.attention.output.{dense,LayerNorm}",
@@ -253,6 +257,7 @@ DISTILBERT = Family(
         "n_layers": "num_blocks", "n_heads": "num_heads", "dropout": ("dropout", 0.1),
         "activation": ("feed_forward.activation+projection.activation", "gelu"),
         "max_position_embeddings": ("context", 512),
+        "attention_dropout": ("attention.dropout", 0.1),
     },
     BERT_CONSTANTS | {
         "norm.epsilon": 1e-12, "pool": Pool("first", Projection("relu", norm=False)),
@@ -317,7 +322,8 @@ BART_FIELDS: Fields = {
     "encoder_ffn_dim+decoder_ffn_dim": "feed_forward.mlp_dim",
     "max_position_embeddings": "context", "scale_embedding": ("embedding.scale", False),
     "activation_function": ("feed_forward.activation", "gelu"), "dropout": ("dropout", 0.1),
-    "activation_dropout": ("feed_forward.dropout", 0.0), "pad_token_id": "special_tokens.pad_id",
+    "activation_dropout": ("feed_forward.dropout", 0.0),
+    "attention_dropout": ("attention.dropout", 0.0), "pad_token_id": "special_tokens.pad_id",
     "decoder_start_token_id": "special_tokens.bos_id",
     "eos_token_id": ("special_tokens.eos_id", None),
 }  # fmt: skip
@@ -364,7 +370,7 @@ T5 = Family(
         "relative_attention_num_buckets": ("positions.num_buckets", 32),
         "relative_attention_max_distance": ("positions.max_distance", 128),
         "layer_norm_epsilon": ("norm.epsilon", 1e-6),
-        "dropout_rate": ("dropout+feed_forward.dropout", 0.1),
+        "dropout_rate": ("dropout+feed_forward.dropout+attention.dropout", 0.1),
         "pad_token_id": ("special_tokens.pad_id", 0), "eos_token_id": ("special_tokens.eos_id", 1),
     },
     {

@@ -45,9 +45,9 @@ from tlite.user_code import is_own
 
 SPECIAL_TOKENS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 TRAINING_FIELDS = {  # no effect on logits, or implied by other fields
-    "dropout", "feed_forward.dropout", "embedding.word_dropout", "embedding.init_std",
-    "attention.function", "attention.query_chunk_size", "head.product", "attention.zero_output",
-    "feed_forward.zero_output", "loop.scan", "loop.remat", "bias",
+    "dropout", "attention.dropout", "feed_forward.dropout", "embedding.word_dropout", "bias",
+    "embedding.init_std", "attention.zero_output", "feed_forward.zero_output", "head.product",
+    "attention.function", "attention.query_chunk_size", "loop.scan", "loop.remat",
     "special_tokens.pad_id", "special_tokens.bos_id", "special_tokens.eos_id",
     "special_tokens.forced_bos_id",
 }  # fmt: skip
@@ -65,7 +65,7 @@ def save_pretrained(
     """Write config.json, model.safetensors and the tokenizer's files; returns the family.
 
     Layers that the family requires and the model lacks are written so that they have no effect:
-    zero biases, a zero segment embedding, a table of computed positions.
+    zero biases, a zero token type embedding, a table of computed positions.
 
     Args:
         family: gpt2, llama, gpt_neox, bert, marian, bart or t5; None chooses by the config.
@@ -174,7 +174,7 @@ def _value(config: TransformerConfig, path: str) -> Any:
 def find_differences(config: TransformerConfig, target: TransformerConfig) -> list[str]:
     """Return the paths of fields that differ and that converted arrays can't compensate.
 
-    They compensate for biases, segments, computed positions and an offset of positions, and for a
+    They compensate for biases, token types, computed positions, an offset of positions, and for a
     scale of the embedding if it is not the head too.
     """
     fields, target_fields = resolve_fields(config), resolve_fields(target)
@@ -228,7 +228,7 @@ def _convert_arrays(model, target: TransformerConfig) -> dict[str, np.ndarray]:
         elif name.endswith("positions.table"):
             split = config.positions.split
             array = np.asarray(F.sinusoidal_positions(config.context, config.width, split=split))
-        elif name.endswith(("bias", "segments.table")):
+        elif name.endswith(("bias", "token_types.table")):
             array = np.zeros(expected.shape, np.float32)
         else:
             raise UserError(f"a model without {name} has no counterpart in transformers")

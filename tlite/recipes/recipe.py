@@ -40,8 +40,8 @@ EVALUATION_BATCH = 64
 FEW, FEW_TOKENS = {"texts": 100, "pairs": 100}, 2000  # so few scored say little
 LEARNED = "training", "validation"  # the parts that a run reads before it has ended
 OURS = {  # fields of a model that are the experiment's, whatever it starts from
-    "dropout", "feed_forward.dropout", "embedding.word_dropout", "attention.function",
-    "attention.query_chunk_size", "head.product", "embedding.init_std",
+    "dropout", "attention.dropout", "feed_forward.dropout", "embedding.word_dropout",
+    "attention.function", "attention.query_chunk_size", "head.product", "embedding.init_std",
     "loop.scan", "loop.remat", "context",
 }  # fmt: skip
 
@@ -420,7 +420,8 @@ def taken_from(
 ) -> tuple[TransformerConfig, dict[str, Any], Any, Pretrained]:
     """The config, the arrays by name and the tokenizer that a run starts from; and where from.
 
-    Its context, dropout and function of attention are the experiment's, the rest is the folder's.
+    Its context, dropout and function of attention are the experiment's, the rest is the folder's;
+    so is the dropout rate of attention weights if the experiment has dropout but sets none there.
 
     Raises:
         UserError: the folder can't be read, has another kind of model, or has changed; or the
@@ -442,6 +443,8 @@ def taken_from(
             raise UserError(f"{path} is the pre-trained model's: leave it out")
     changed = {path: ours[path] for path in OURS & ours.keys()}
     changed["context"] = min(config.context, model.config.context)
+    if config.dropout and not changed.get("attention.dropout"):
+        changed["attention.dropout"] = theirs["attention.dropout"]
     arrays = named_arrays(model)
     for name in told.new:  # each member draws its own
         del arrays[name]
