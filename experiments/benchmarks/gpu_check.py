@@ -33,7 +33,6 @@ from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
 from tlite.data import BuiltinText
 from tlite.errors import UserError
-from tlite.functional.attention import attend, merge_heads
 from tlite.models import GeneratorConfig
 from tlite.parallel.devices import lack_of_platform, prepare_devices
 from tlite.planning.plan import PEAK, bytes_on_a_device, planned_trainer
@@ -73,8 +72,7 @@ class Row(NamedTuple):
 def attention_rows(
     device, batch=4, heads=12, length=1024, width=64, attention: Callable = F.fused_attention
 ) -> Iterator[Row]:
-    """The fused attention against its definition in float32: its output and gradients, as a model
-    calls it, in layers that change nothing."""
+    """The fused attention against its definition in float32: its output and gradients."""
     lengths = np.linspace(length // 2, length, batch).astype(int)
     padding = jnp.asarray(np.arange(length) < lengths[:, None, None, None])
     causal = F.causal_mask(length)
@@ -85,17 +83,14 @@ def attention_rows(
         "a row that sees nothing": (heads, causal & (jnp.arange(length) != 2)[:, None]),
         "two queries' heads to a key's": (heads // 2, causal),
     }
-    same = F.LinearParameters(jnp.eye(heads * width))
-    layers = F.AttentionParameters(same, same, same, same)
 
     @partial(jax.jit, static_argnums=0)
     def results(attention, query, key, value, gradient, mask):
         def run(query, key, value):
-            look = F.Look(heads, mask)
-            return attend(layers, query, F.KeyValues(key, value), look, attention)[0]
+            return attention(query, key, value, mask)[0]
 
-        output, pull_back = jax.vjp(run, merge_heads(query), key, value)
-        return output, *pull_back(merge_heads(gradient))
+        output, pull_back = jax.vjp(run, query, key, value)
+        return output, *pull_back(gradient)
 
     def draw(seed: int, heads: int):
         numbers = np.random.default_rng(seed).normal(size=(batch, heads, length, width))

@@ -11,6 +11,7 @@ keeps the encoder's output and computes the logits of the last token alone.
 import argparse
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tlite.parallel.devices import prepare_devices
@@ -25,6 +26,8 @@ from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
 from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
+from tlite.models.inputs import causal_inputs  # noqa: E402
+from tlite.models.transformer import run_blocks  # noqa: E402
 from tlite.recipes.kinds import load_run  # noqa: E402
 from tlite.recipes.translator import encode_sources  # noqa: E402
 from tlite.training.runs import open_run  # noqa: E402
@@ -53,7 +56,6 @@ class Uncached(nnx.Module):
         own = mask.reshape(size, beams, capacity, beams)
         targets = jnp.where(own, written.reshape(size, 1, capacity, beams), 0).max(-1)
         memory = jax.tree.map(lambda a: jnp.repeat(a[:, None], beams, axis=1), memory)
-        table = self.model.target_table()
 
         def forward(length):
             def run():
@@ -61,10 +63,11 @@ class Uncached(nnx.Module):
                 if not self.decoder_only:
                     logits = self.model(memory, target)
                     return jax.lax.dynamic_slice_in_dim(logits, index, 1, axis=-2)
-                decoder, (vectors, seen) = self.model.decoder, memory
-                x = decoder.embed(target, table=table)
-                memories = decoder.key_values(vectors)
-                x, _ = decoder.run_blocks(x, memories=memories, memory_mask=seen)
+                vectors, seen = memory
+                inputs = causal_inputs(target.shape[-1])
+                inputs = replace(inputs, memory=vectors, memory_mask=seen)
+                x = self.model.embed_target(target)
+                x = run_blocks(self.model.decoder, x, inputs)[0]
                 return self.model.logits(jax.lax.dynamic_slice_in_dim(x, index, 1, axis=-2))
 
             return run

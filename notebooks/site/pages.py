@@ -20,14 +20,14 @@ import tyro
 from docstrings import rooms
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
-from tlite.models.parts import FunctionPart
-from tlite.models.probe import CONTRACTS, OBJECT_CONTRACTS
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli.options import Plan, Train
 from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import TransformerConfig
+from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
+from tlite.models.custom import CONTRACTS, OBJECT_CONTRACTS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
@@ -160,13 +160,13 @@ def api(room: str) -> str:
 
 def contracts() -> str:
     """Return the page on arguments and results of components, and on their probe."""
-    sections = ["# Contracts of components", described("tlite.models.parts")]
+    sections = ["# Contracts of components", described("tlite.models.custom")]
     objects = CONTRACTS | OBJECT_CONTRACTS
     for title, contracts in (("A function", CONTRACTS), ("A dataclass with `init`", objects)):
         lines = ["| component | contract |", "| --- | --- |"]
         lines += [f"| `{slot}` | {plain(contract)} |" for slot, contract in contracts.items()]
         sections += [f"## {title}", "\n".join(lines)]
-    probed = ["## Checks before a run", described("tlite.models.probe.probe")]
+    probed = ["## Checks before a run", described("tlite.models.custom.probe")]
     return "\n\n".join([*sections, *probed])
 
 
@@ -233,7 +233,8 @@ def classes(kind: Any) -> list[type]:
         if any(isinstance(note, PrimitiveConstructorSpec) for note in notes):
             return []
     found = (each for each in get_args(kind) or (kind,) if dataclasses.is_dataclass(each))
-    return [each for each in found if not issubclass(each, FunctionPart)]
+    adapters = FeedForwardFunction, NormFunction, PositionsFunction
+    return [each for each in found if not issubclass(each, adapters)]
 
 
 def table(kind: type, prefix: str) -> Iterator[str]:
