@@ -9,7 +9,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: help setup demo test test-all test-newest test-versions attack lint bench notebooks docs
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
-.PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
+.PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
 .PHONY: record-reviews record-reviews-binary record-sst2 record-trec
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
@@ -25,6 +25,7 @@ help:
 	@echo "make record-shakespeare few parameters, Muon and convolutions, five seeds; also"
 	@echo "                        record-tiny-shakespeare, record-tiny-shakespeare-long"
 	@echo "make scaling            a scaling law of 24 small generators, and its picture"
+	@echo "make hybrid             softmax attention, a gated delta rule and both, four seeds"
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
@@ -149,7 +150,7 @@ lint: .venv/test
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-cache --no-logo
 
-shakespeare shakespeare-post tiny-shakespeare: .venv/core
+shakespeare shakespeare-post tiny-shakespeare hybrid: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
 
 record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long: .venv/core

@@ -1,0 +1,85 @@
+"""The hybrid's recurrent layer: cached decoding, padding, documents, memory of fixed size."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.hybrid import variants
+from tests.helpers.arrays import assert_close, integers
+from tests.helpers.models import call, drawn, extend
+from tlite import functional as F
+from tlite.decoding import generate
+from tlite.models import count_parameters, make_model
+from tlite.models.custom import probe
+
+CONFIGS = {
+    name: dataclasses.replace(
+        variants[name].model, vocabulary_size=11, context=12, width=16, num_heads=2
+    )
+    for name in ("linear", "hybrid")
+}
+each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+
+
+def bytes_of(caches):
+    return sum(array.nbytes for array in jax.tree.leaves(caches))
+
+
+def test_variants_have_equal_parameters_within_1_percent():
+    shapes = (
+        jax.eval_shape(
+            lambda v=v: make_model(
+                dataclasses.replace(v.model, vocabulary_size=66), rng=jax.random.key(0)
+            )
+        )
+        for v in variants.values()
+    )
+    counts = [count_parameters(model) for model in shapes]
+    assert max(counts) < 1.01 * min(counts)
+
+
+@each_config
+def test_chunks_of_unequal_length_give_the_full_pass(config):
+    probe(config, make_model)
+    model, tokens = drawn(make_model, config), integers(11, 2, 12)
+    full, caches = call(model, tokens), model.empty_caches(2)
+    starts, lengths = np.zeros(2, int), [(5, 3), (1, 1), (4, 6), (2, 2)]
+    for counts in lengths:
+        indices = np.arange(max(counts)) + starts[:, None]
+        valid = np.arange(max(counts)) < np.array(counts)[:, None]
+        chunk = np.take_along_axis(np.asarray(tokens), np.minimum(indices, 11), axis=1)
+        logits, caches = extend(model, chunk, caches, starts, valid=valid)
+        for row, count in enumerate(counts):
+            expected = full[row, starts[row] : starts[row] + count]
+            np.testing.assert_allclose(logits[row, :count], expected, atol=2e-5)
+        starts = starts + counts
+
+
+@each_config
+def test_prompts_of_different_lengths_generate_as_alone(config):
+    model, prompts = drawn(make_model, config), integers(11, 3, 6)
+    lengths, settings = np.array([6, 2, 4]), {"num_tokens": 9, "sampler": F.greedy}
+    rng = jax.random.key(0)
+    batch = generate(model, prompts, lengths=lengths, rng=rng, **settings)
+    for row, length in enumerate(lengths):
+        alone = generate(model, prompts[row, :length], rng=rng, **settings)
+        np.testing.assert_array_equal(batch[row], alone)
+
+
+def test_memory_of_states_does_not_depend_on_the_capacity():
+    sizes = {}
+    for name, config in CONFIGS.items():
+        model = drawn(make_model, config)
+        sizes[name] = [bytes_of(model.empty_caches(2, capacity=c)) for c in (4, 12)]
+    assert sizes["linear"][0] == sizes["linear"][1] == 4 * 2 * 2 * 8 * 8 * 4
+    assert sizes["hybrid"][0] < sizes["hybrid"][1]
+
+
+def test_documents_do_not_see_each_other():
+    model, tokens = drawn(make_model, CONFIGS["linear"]), integers(11, 12)
+    packed = call(model, tokens, segment_ids=jnp.arange(12) // 5)
+    alone = [call(model, tokens[start : start + 5]) for start in (0, 5, 10)]
+    assert_close(packed, np.concatenate(alone), 2e-5)
