@@ -122,4 +122,4 @@ variants = {
     "linear": variant(attention=GatedDelta(), positions="none"),
     "hybrid": variant(block=(recurrent, recurrent, recurrent, Block(pre_norm=True))),
 }
-experiment = softmax
+experiment = variants["hybrid"]
