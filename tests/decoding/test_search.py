@@ -26,7 +26,7 @@ from tests.helpers.searches import (
     numbers,
 )
 from tlite.decoding.search import beam_search, beam_top_k, greedy_search, start_and_end
-from tlite.decoding.translate import LENGTHS, translate
+from tlite.decoding.translate import LENGTH_MULTIPLE, translate
 from tlite.text.subwords import END_ID, START_ID
 
 
@@ -229,7 +229,7 @@ def alone(source, beam, length_penalty=0.6, max_length=6):
 @each_search
 def test_translations_are_in_the_order_of_their_sources_whatever_the_batch(search, batch_size):
     sources = sentences(11)
-    assert {len(source) <= LENGTHS for source in sources} == {True, False}
+    assert {len(source) <= LENGTH_MULTIPLE for source in sources} == {True, False}
     found = translate(make_model(1), sources, max_length=6, batch_size=batch_size, **search)
     assert len(found) == len(sources)
     for source, hypotheses in zip(sources, found, strict=True):
@@ -255,7 +255,7 @@ def test_a_longer_neighbour_changes_nothing(search):
 
 def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
     assert translate(make_model(1), []) == []
-    sources = sentences(3, longest=LENGTHS)
+    sources = sentences(3, longest=LENGTH_MULTIPLE)
     for max_length, length in ((4, 4), (None, CONTEXT)):
         found = translate(make_model(1), sources, beam=1, max_length=max_length)
         assert {len(target) for hypotheses in found for target, _ in hypotheses} == {length}

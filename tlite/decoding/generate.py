@@ -87,16 +87,15 @@ def stream(
     window, length, dropped = _last_tokens(prompt, lengths, model.config)
     _check(model.config, num_tokens, slide, options, length.shape)
     longest = int(length.max())
-    chunks = plan_chunks(
-        longest, num_tokens, model.config.context, chunk_size=chunk_size,
-        budget=_cache_budget(model, length.shape),
-    )  # fmt: skip
+    context, budget, pending = model.config.context, _cache_budget(model, length.shape), []
+    chunks = plan_chunks(longest, num_tokens, context, chunk_size=chunk_size, budget=budget)
     capacity = chunks[0].capacity
     size = _prefill_size(longest - 1, length.size, capacity)
     arrays = jax.device_put((window, length, dropped))
-    state, pending = _start(model, *arrays, options.tap, capacity=capacity, size=size), []
+    state = _start(model, *arrays, options.tap, capacity=capacity, size=size)
     for chunk in chunks:
-        state = _grow(state, chunk.capacity)
+        tokens = pad_axis(state.tokens, chunk.capacity, axis=-1)
+        state = state._replace(tokens=tokens, caches=grow_caches(state.caches, chunk.capacity))
         state, tokens = _decode(
             model, state, options, chunk.start, chunk.count,
             max_tokens=chunk_size, slide=slide if chunk.slides else None,
@@ -120,10 +119,9 @@ class TracedPartial(partial):
 
     def tree_flatten(self):
         leaves, structure = jax.tree.flatten((self.args, self.keywords))
-        traced = [isinstance(a, float | np.inexact | np.ndarray | jax.Array) for a in leaves]
-        constants = tuple(None if t else a for a, t in zip(leaves, traced, strict=True))
-        numbers = [a for a, t in zip(leaves, traced, strict=True) if t]
-        return numbers, (self.func, structure, constants)
+        is_traced = lambda a: isinstance(a, float | np.inexact | np.ndarray | jax.Array)  # noqa: E731
+        constants = tuple(None if is_traced(a) else a for a in leaves)
+        return [a for a in leaves if is_traced(a)], (self.func, structure, constants)
 
     @classmethod
     def tree_unflatten(cls, static, numbers):
@@ -145,28 +143,21 @@ class DecodeOptions(NamedTuple):
 class DecodeState(NamedTuple):
     """State of the generation of a batch."""
 
-    tokens: Int[Array, "*batch C"]
-    """Window of the last tokens, at most the model's context, left-aligned."""
-    length: Int[Array, "*batch"]
-    """Number of tokens in the window."""
-    dropped: Int[Array, "*batch"]
-    """Number of tokens before the window."""
-    caches: list[LayerCache]
-    """Cache of each block, filled with all tokens of the window but the last; capacity C."""
-    must_refill: Bool[Array, ""]
-    """True after a window has slid: all positions in the caches have changed."""
-    has_ended: Bool[Array, "*batch"]
-    """True after a stop token."""
+    tokens: Int[Array, "*batch C"]  # window of the last tokens, at most a context, left-aligned
+    length: Int[Array, "*batch"]  # number of tokens in the window
+    dropped: Int[Array, "*batch"]  # number of tokens before the window
+    caches: list[LayerCache]  # of all tokens of the window but the last, with capacity C
+    must_refill: Bool[Array, ""]  # a window has slid: all positions in the caches have changed
+    has_ended: Bool[Array, "*batch"]  # after a stop token
 
 
 def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
     """Raise a ValueError for an option out of its range, or a sampler of another shape."""
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
-    if not 1 <= slide <= config.context:
-        raise ValueError(
-            f"a window of {config.context} can slide by 1 to {config.context} tokens, not {slide}"
-        )
+    context = config.context
+    if not 1 <= slide <= context:
+        raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
     logits = jax.ShapeDtypeStruct((*batch, config.vocabulary_size), jnp.float32)
     tokens, length = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((*batch, 1), batch))
     sampler, args = options.sampler, (options.rng, logits, tokens, length)
@@ -203,13 +194,10 @@ def _last_tokens(prompt, lengths, config):
 class DecodeChunk(NamedTuple):
     """Tokens that one call of a compiled loop generates."""
 
-    start: int
-    """Number of tokens generated before."""
+    start: int  # number of tokens generated before
     count: int
-    capacity: int
-    """Number of tokens that the caches can hold."""
-    slides: bool
-    """True if a window may fill up and slide; otherwise the capacity suffices for `count` more."""
+    capacity: int  # number of tokens that the caches can hold
+    slides: bool  # a window may fill up and slide; otherwise the capacity suffices
 
 
 def plan_chunks(
@@ -250,10 +238,8 @@ def _cache_budget(model, batch: tuple[int, ...]) -> int:
     """Return the number of tokens whose caches have a quarter of the weights' bytes."""
     caches = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
     entries = [a for a in jax.tree.leaves(caches, is_leaf=is_state) if not is_state(a)]
-    weights, token = (
-        sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(tree))
-        for tree in (model, entries)
-    )
+    num_bytes = lambda arrays: sum(a.size * a.dtype.itemsize for a in arrays)  # noqa: E731
+    weights, token = num_bytes(jax.tree.leaves(model)), num_bytes(entries)
     return weights // (4 * token) if token else model.config.context
 
 
@@ -283,15 +269,15 @@ def is_state(entry) -> bool:
     return isinstance(entry, F.State)
 
 
+def has_states(caches: list[LayerCache]) -> bool:
+    """True if a cache entry has no length axis."""
+    return any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state)))
+
+
 def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
     """Pad the cache entries that have a length axis with zeros up to a capacity."""
     grow = lambda entry: entry if is_state(entry) else pad_axis(entry, capacity)  # noqa: E731
     return jax.tree.map(grow, caches, is_leaf=is_state)
-
-
-def _grow(state: DecodeState, capacity: int) -> DecodeState:
-    tokens = pad_axis(state.tokens, capacity, axis=-1)
-    return state._replace(tokens=tokens, caches=grow_caches(state.caches, capacity))
 
 
 @partial(jax.jit, static_argnames=("capacity", "size"))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
-from tlite.decoding.generate import grow_caches, is_state
+from tlite.decoding.generate import grow_caches, has_states
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID
 
@@ -38,8 +38,7 @@ def length_normaliser(length, length_penalty: float | Float[Array, ""]):
 class GreedyState(NamedTuple):
     """State of a greedy search."""
 
-    index: Int[Array, ""]
-    """Number of tokens of each target so far."""
+    index: Int[Array, ""]  # number of tokens of each target so far
     last: Int[Array, "B"]
     tokens: Int[Array, "B N"]
     scores: Float[Array, "B"]
@@ -91,17 +90,13 @@ def greedy_search(
 class BeamState(NamedTuple):
     """State of a beam search."""
 
-    index: Int[Array, ""]
-    """Number of tokens of each live beam."""
-    live: Hypotheses
-    """Beams without an end symbol, by log p."""
-    finished: Hypotheses
-    """The best beams with one, by normalised log p; -inf where there are fewer."""
-    caches: list[LayerCache]
-    """Caches of all tokens of all beams of a source, step by step; with recurrent layers one for
-    each live beam, (B, K, ...)."""
-    mask: Bool[Array, "B K NK"]
-    """True at the cache entries of each live beam's tokens; not used with recurrent layers."""
+    index: Int[Array, ""]  # number of tokens of each live beam
+    live: Hypotheses  # beams without an end symbol, by log p
+    finished: Hypotheses  # the best beams with one, by normalised log p; -inf where there are fewer
+    caches: list[LayerCache]  # of all beams of a source; with recurrent layers of each, (B, K, ...)
+    mask: (
+        Bool[Array, "B K NK"] | None
+    )  # cache entries of each live beam; None with recurrent layers
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -124,17 +119,18 @@ def beam_search(
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)
-    recurrent = any(map(is_state, jax.tree.leaves(state.caches, is_leaf=is_state)))
-    memories = jax.vmap(model.memories)(source) if recurrent else model.memories(source)
+    is_recurrent = state.mask is None
+    memories = jax.vmap(model.memories)(source) if is_recurrent else model.memories(source)
+    extend = _extend_each if is_recurrent else _extend
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
 
     def step(state):
-        extend = _extend_each if recurrent else _extend
-        logits, caches, mask = extend(model, memories, state, start_id)
+        last = jnp.where(state.index > 0, state.live.tokens[:, :, state.index - 1], start_id)
+        logits, caches, mask = extend(model, memories, state, last)
+        logits = mask_special_tokens(model.config, logits, state.index)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
-        if recurrent:
-            caches = jax.tree.map(lambda a: gather_beams(a, parent), caches)
+        caches = gather_beams(caches, parent) if is_recurrent else caches
         # A source whose limit is reached waits unchanged for the others.
         select = partial(jax.vmap(jnp.where), state.index < limits)
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
@@ -145,7 +141,7 @@ def beam_search(
         can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
         return jnp.any((state.index < limits) & can_improve)
 
-    state = _loop(continues, step, state, max_length, tokens_per_step=1 if recurrent else beam)
+    state = _loop(continues, step, state, max_length, tokens_per_step=1 if is_recurrent else beam)
     any_finished = jnp.isfinite(state.finished.scores[:, :1])
     return Hypotheses(
         jnp.where(any_finished[..., None], state.finished.tokens, state.live.tokens),
@@ -158,50 +154,43 @@ def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int)
     size, pad_id = len(source), model.config.special_tokens.pad_id
     tokens = jnp.full((size, beam, max_length), pad_id, source.dtype)
     scores = jnp.full((size, beam), -jnp.inf)
-    caches = model.empty_caches(size, capacity=0)
-    if any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state))):
-        caches = model.empty_caches(capacity=0)
-        caches = jax.tree.map(lambda a: jnp.zeros((size, beam, *a.shape), a.dtype), caches)
-    return BeamState(
-        jnp.int32(0),
-        Hypotheses(tokens, scores.at[:, 0].set(0.0)),
-        Hypotheses(tokens, scores),
-        caches,
-        jnp.zeros((size, beam, max_length * beam), bool),
-    )
+    live, finished = Hypotheses(tokens, scores.at[:, 0].set(0.0)), Hypotheses(tokens, scores)
+    caches, mask = model.empty_caches(size, capacity=0), jnp.zeros((*tokens.shape, beam), bool)
+    if not has_states(caches):
+        return BeamState(jnp.int32(0), live, finished, caches, mask.reshape(size, beam, -1))
+    caches = model.empty_caches(capacity=0)
+    caches = jax.tree.map(lambda a: jnp.zeros((size, beam, *a.shape), a.dtype), caches)
+    return BeamState(jnp.int32(0), live, finished, caches, None)
 
 
-def _extend(model, memories: tuple, state: BeamState, start_id: int):
+def _extend(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
     """Return logits (B, K, V) after the last token of each live beam, the caches, and the mask.
 
     The beams of a source are one sequence, each of whose tokens attends to those of its beam only:
     so no cache is reordered when beams are.
     """
-    index, tokens, (size, beam) = state.index, state.live.tokens, state.live.scores.shape
-    last, start = jnp.where(index > 0, tokens[:, :, index - 1], start_id), index * beam
-    new = jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
+    size, beam = last.shape
+    start, new = state.index * beam, jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
     mask = jax.lax.dynamic_update_slice(state.mask, new, (0, 0, start))
     capacity = cache_capacity(state.caches, mask.shape[-1])
     logits, caches = model.extend(
         last, state.caches, *memories, start,
-        positions=jnp.full((1, beam), index),
+        positions=jnp.full((1, beam), state.index),
         key_positions=jnp.arange(capacity) // beam,
         mask=mask[:, None, :, :capacity],
     )  # fmt: skip
-    return mask_special_tokens(model.config, logits, index), caches, mask
+    return logits, caches, mask
 
 
-def _extend_each(model, memories: tuple, state: BeamState, start_id: int):
-    """The same with a cache for each beam, where a recurrent layer needs its tokens in order."""
-    index, tokens = state.index, state.live.tokens
+def _extend_each(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
+    """Return the same with caches of each beam: a recurrent layer reads one sequence."""
 
     def extend(token, caches, memories):
-        return model.extend(token[None], caches, *memories, index)
+        return model.extend(token[None], caches, *memories, state.index)
 
-    last = jnp.where(index > 0, tokens[:, :, index - 1], start_id)
-    by_beam = jax.vmap(extend, in_axes=(0, 0, None))
-    logits, caches = jax.vmap(by_beam)(last, state.caches, memories)
-    return mask_special_tokens(model.config, logits[:, :, 0], index), caches, state.mask
+    extend_beams = jax.vmap(jax.vmap(extend, in_axes=(0, 0, None)))
+    logits, caches = extend_beams(last, state.caches, memories)
+    return logits[:, :, 0], caches, None
 
 
 def _select(state: BeamState, logits: Float[Array, "B K V"], end_id: int, length_penalty):
@@ -250,9 +239,9 @@ def beam_top_k(
     return scores, group // per_beam, group % per_beam * GROUP + indices % GROUP
 
 
-def gather_beams(array: Array, indices: Int[Array, "B K"]) -> Array:
-    """Return array[b, indices[b]] for each b."""
-    return jax.vmap(lambda row, chosen: row[chosen])(array, indices)
+def gather_beams(arrays, indices: Int[Array, "B K"]):
+    """Return array[b, indices[b]] for each b, of one array (B, K, ...) or a pytree of them."""
+    return jax.vmap(lambda row, chosen: jax.tree.map(lambda a: a[chosen], row))(arrays, indices)
 
 
 def _loop(continues: Callable, step: Callable, state, max_length: int, tokens_per_step: int = 1):
