@@ -1,17 +1,20 @@
-"""Sizes and parts of the models: what makes no sense is refused."""
+"""Configs of models: numbers, words and combinations that make no sense are errors."""
 
 import dataclasses
 import math
 import re
 
 import jax
+import jaxtyping
 import pytest
 
 from tests.helpers.models import replaced
+from tlite import models
 from tlite.errors import UserError
 from tlite.models import (
     ALiBi,
     Attention,
+    Block,
     CausalLM,
     ClassifierConfig,
     Embedding,
@@ -34,6 +37,7 @@ from tlite.models import (
     Wide,
     make_model,
 )
+from tlite.models.config import PRESETS
 
 BLOCKS = [GeneratorConfig, ClassifierConfig, MaskedConfig, Seq2SeqConfig]
 SIZES = {
@@ -56,8 +60,8 @@ POSITIVE = {
     **{Rotary: "base local_base", TranslatorHead: "scale"},
     RotaryScaling: "factor attention_factor low_frequency_factor beta_fast beta_slow",
 }
-RATES = dict.fromkeys((*BLOCKS, FeedForward), "dropout")
-RULES = {  # what is said: numbers that cannot be, one that can, and the fields of each kind
+RATES = dict.fromkeys((*BLOCKS, Attention, FeedForward), "dropout")
+RULES = {  # message: invalid numbers, a valid one, and the fields of each dataclass
     "{} must be at least 1": ([0, -1], 4, SIZES),
     "{} must not be negative": ([-1], 0, COUNTS),
     "{} must be positive": ([0.0, -1.0, math.nan, math.inf], 0.5, POSITIVE),
@@ -65,35 +69,51 @@ RULES = {  # what is said: numbers that cannot be, one that can, and the fields 
     "word dropout must be in [0, 1)": ([-0.1, 1.0, math.nan], 0.9, {Embedding: "word_dropout"}),
 }
 FIELDS = [
-    (kind, name, says, wrong, right)
-    for says, (wrong, right, kinds) in RULES.items()
+    (kind, name, message, invalid, valid)
+    for message, (invalid, valid, kinds) in RULES.items()
     for kind, names in kinds.items()
     for name in names.split()
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "says", "wrong", "right"), FIELDS)
-def test_a_number_that_cannot_be_is_refused(kind, name, says, wrong, right):
-    for number in wrong:
-        with pytest.raises(ValueError, match=re.escape(f"{says.format(name)}, not {number}")):
+@pytest.mark.parametrize(("kind", "name", "message", "invalid", "valid"), FIELDS)
+def test_an_invalid_number_is_an_error(kind, name, message, invalid, valid):
+    for number in invalid:
+        with pytest.raises(ValueError, match=re.escape(f"{message.format(name)}, not {number}")):
             kind(**{name: number})
-    kind(**{name: right})
+    kind(**{name: valid})
 
 
-def own_attention(query, key, value, mask):
+WORDS = [
+    (kind, field.name)
+    for kind in vars(models).values()
+    if dataclasses.is_dataclass(kind)
+    for field in dataclasses.fields(kind)
+    if "Literal" in str(field.type) or (kind in BLOCKS and field.name in PRESETS)
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), WORDS)
+def test_every_unknown_word_is_an_error(kind, name, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
+    with pytest.raises(ValueError, match=rf"^{name}(:| must be) .* not 'rotery'$"):
+        kind(**{name: "rotery"})
+
+
+def custom_attention(query, key, value, mask):
     return value, mask
 
 
-LOCAL, PRE = {"attention.windows": (4, 0)}, {"block.first_norm": False}
-REFUSED = [  # of a generator's parts
-    ({"num_heads": 5}, "32 is not divisible by 5 heads"),
-    *(({"attention.num_kv_heads": n}, f"4 heads can't share {n} heads") for n in (3, 8)),
-    ({"positions": Rotary(), "attention.head_dim": 3}, "head width must be even"),
+PRE, POST = Block(pre_norm=True), Block()
+CONFLICTS = [  # fields of a generator's config
+    ({"num_heads": 5}, r"width \(32\) .* num_heads \(5\)"),
+    *(({"attention.num_kv_heads": n}, rf"num_heads \(4\) .* num_kv_heads \({n}\)") for n in (3, 8)),
+    ({"positions": Rotary(), "attention.head_dim": 3}, "even head_dim, not 3"),
     ({"attention.windows": (4, -1)}, "a window must be at least 1, not -1"),
     ({"attention": Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
     *(
-        ({"attention": Attention(own)} | special, f"not support {missing}")
-        for own in ("mixed", "fused", own_attention)
+        ({"attention": Attention(function)} | special, f"not support {missing}")
+        for function in ("mixed", "fused", custom_attention)
         for special, missing in (
             ({"attention.scale": 0.1}, "scale"),
             ({"positions": Relative()}, "bias"),
@@ -101,23 +121,36 @@ REFUSED = [  # of a generator's parts
         )
     ),
     *(
-        (fields | {"loop": Loop(True)}, "scan needs blocks that are alike")
-        for fields in (LOCAL, PRE)
+        (fields | {"loop": Loop(scan=True)}, "scan needs identical blocks")
+        for fields in (
+            {"attention.windows": (4, 0)},
+            {"block.first_norm": False},
+            {"block": (POST, Block(attention=Attention(num_kv_heads=1)))},
+        )
+    ),
+    ({"block": (PRE, POST)}, "same pre_norm"),
+    ({"block": (POST, Block(attention=Attention(num_kv_heads=3)))}, r"num_kv_heads \(3\)"),
+    (
+        {"attention": Attention("exact", query_chunk_size=4), "attention.dropout": 0.1},
+        "without chunks",
+    ),
+    *(
+        ({"attention": Attention(name), "attention.dropout": 0.1}, "dropout .* needs .*'exact'")
+        for name in ("mixed", "fused")
     ),
     ({"norm.offset": 1.0}, "layer norm has no offset"),
-    ({"positions": "rotery"}, "positions must be one of .* not 'rotery'"),
-    ({"positions": Relative(), "positions.num_buckets": 3}, "buckets must be at least 4"),
-    ({"positions": Relative(), "positions.max_distance": 16}, "distance above half"),
+    ({"positions": Relative(), "positions.num_buckets": 3}, r"num_buckets \(3\)"),
+    ({"positions": Relative(), "positions.max_distance": 16}, r"num_buckets \(32\)"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), REFUSED)
-def test_parts_that_do_not_go_together_are_refused(fields, message):
+@pytest.mark.parametrize(("fields", "message"), CONFLICTS)
+def test_components_that_do_not_fit_are_an_error(fields, message):
     with pytest.raises(ValueError, match=message):
         replaced(GeneratorConfig(), fields)
 
 
-def test_other_models_refuse_what_does_not_go_together():
+def test_conflicting_fields_of_other_models_are_an_error():
     with pytest.raises(ValueError, match="dense"):
         Pool(projection=Projection())
     for symbols in ({"pad_id": 3}, {"pad_id": 1, "eos_id": 1}):
@@ -129,7 +162,7 @@ def test_other_models_refuse_what_does_not_go_together():
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_model_without_a_vocabulary_is_refused(tied):
+def test_a_model_without_a_vocabulary_is_an_error(tied):
     with pytest.raises(UserError, match="vocabulary_size"):
         make_model(GeneratorConfig(head=LMHead(tied=tied)), rng=jax.random.key(0))
 
