@@ -9,7 +9,7 @@ import pytest
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
 from tests.helpers.arrays import integers, numbers
-from tests.helpers.models import begun, call, drawn, extend
+from tests.helpers.models import call, drawn, extend, initial_model
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, make_model
 from tlite.models.parameters import as_params
@@ -60,5 +60,5 @@ def test_without_taps_it_is_the_model_without_convolutions():
         attention=Convolved(plain.attention),
         feed_forward=Convolved(plain.feed_forward),
     )
-    models = [begun(make_model, config) for config in (plain, wrapped)]
+    models = [initial_model(make_model, config) for config in (plain, wrapped)]
     np.testing.assert_array_equal(*(call(model, jnp.arange(11)) for model in models))

@@ -1,4 +1,4 @@
-"""Small models far from where they begin, and the same arrays under the same names in each."""
+"""Small models with random arrays, which depend on an array's name and shape alone."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from tlite.models import Attention, FeedForward, LMHead, init_layer
 from tlite.models.parameters import parameter_names
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
-GENERATORS = {  # the parts of some that differ where a token might see a later one
+GENERATORS = {  # fields of configs that differ where a token might see a later one
     "generator": {},
     "generator, pre-norm": {"block": "pre_norm"},
     "generator, rotary": {"positions": "rotary"},
@@ -28,10 +28,10 @@ GENERATORS = {  # the parts of some that differ where a token might see a later 
 
 
 def drawn(kind, config, *, spread=1.0):
-    """A model none of whose numbers is 0 or 1; an array depends on its name and shape alone.
+    """Return a model none of whose numbers is 0 or 1.
 
     Args:
-        spread: below 1 for logits that less is rounded of.
+        spread: standard deviations of the arrays; below 1 for smaller logits, with less rounding.
     """
     shapes = jax.eval_shape(lambda: kind(config, rng=jax.random.key(0)))
     arrays, structure = jax.tree.flatten(shapes)
@@ -41,23 +41,23 @@ def drawn(kind, config, *, spread=1.0):
 
 
 def draw(name, shape, spread):
-    about = 1.0 if name.endswith("norm.scale") else 0.0
-    width = 0.4 if name.endswith(("norm.scale", ".kernel")) else 0.7
-    return jax.device_put(about + spread * width * numbers(*shape, seed=zlib.crc32(name.encode())))
+    mean = 1.0 if name.endswith("norm.scale") else 0.0
+    std = 0.4 if name.endswith(("norm.scale", ".kernel")) else 0.7
+    return jax.device_put(mean + spread * std * numbers(*shape, seed=zlib.crc32(name.encode())))
 
 
 def replaced(config, fields):
-    """The config with other values, by name: of its own, or `part.field` of a part."""
+    """Return the config with other values by name, or by `component.field`."""
     for name, value in fields.items():
         if "." in name:
-            part, field = name.split(".", 1)
-            value, name = replaced(getattr(config, part), {field: value}), part
+            component, field = name.split(".", 1)
+            value, name = replaced(getattr(config, component), {field: value}), component
         config = dataclasses.replace(config, **{name: value})
     return config
 
 
-def found(config, name):
-    """The value of this name."""
+def get_field(config, name):
+    """Return the value of `field` or `component.field`."""
     return functools.reduce(getattr, name.split("."), config)
 
 
@@ -99,8 +99,8 @@ class LeakySum:
         return jnp.moveaxis(outputs, 0, -2), F.State(state), {}
 
 
-def begun(kind, config):
-    """A model as it begins, drawn by a key of 0."""
+def initial_model(kind, config):
+    """Return a model with its initial parameters, by the key 0."""
     return jax.jit(lambda: kind(config, rng=jax.random.key(0)))()
 
 
@@ -118,23 +118,24 @@ def difference(x, y):
     return np.abs(np.asarray(x) - np.asarray(y)).max()
 
 
-def assert_slopes_reach(by_model, ignored=(".key.bias", ".key_norm.bias")):
-    """Every array has finite gradients, and some that are not 0.
+def assert_gradients_reach(gradients, ignored=(".key.bias", ".key_norm.bias")):
+    """Assert that each array has finite gradients that are not all 0.
 
-    A bias of all keys shifts all scores of a query alike, which the softmax ignores.
+    A bias of keys shifts all scores of a query equally, which the softmax ignores.
     """
-    assert_all_finite(by_model)
-    for name, leaf in zip(parameter_names(by_model), jax.tree.leaves(by_model), strict=True):
+    assert_all_finite(gradients)
+    for name, leaf in zip(parameter_names(gradients), jax.tree.leaves(gradients), strict=True):
         assert name.endswith(ignored) or np.abs(leaf).max() > 1e-7, name
 
 
-def assert_pieces_give(whole, sequences, extend, caches):
-    """Two sequences in pieces, the last ones anew, each elsewhere, give the rows of the whole.
+def assert_chunks_give(full_logits, sequences, extend, caches):
+    """Assert that two sequences read in chunks, from different starts, have the full pass's logits.
 
-    `extend` is a function of a piece, caches and starts.
+    The last chunk is read again by the first sequence. `extend` gets a chunk, caches and starts.
     """
     for starts, length in [((0, 0), 2), ((2, 1), 2), ((3, 3), 2), ((2, 3), 2)]:
-        rows = np.add.outer(starts, range(length))
-        piece = np.take_along_axis(np.asarray(sequences), rows, axis=1)
-        logits, caches = extend(piece, caches, np.array(starts))
-        assert_close(logits, np.take_along_axis(np.asarray(whole), rows[..., None], axis=1), 3e-5)
+        at = np.add.outer(starts, range(length))
+        chunk = np.take_along_axis(np.asarray(sequences), at, axis=1)
+        logits, caches = extend(chunk, caches, np.array(starts))
+        expected = np.take_along_axis(np.asarray(full_logits), at[..., None], axis=1)
+        assert_close(logits, expected, 3e-5)

@@ -1,4 +1,4 @@
-"""Whole models once more, of one text: NumPy in float64, with every part of their configs."""
+"""Reference models of one text in NumPy and float64, with every component of a config."""
 
 import functools
 import math
@@ -22,7 +22,7 @@ ACTIVATIONS = {
 
 
 def plain(node):
-    """A module as a tree of names with NumPy arrays of float64."""
+    """Return a module as a tree of namespaces with NumPy arrays of float64."""
     if isinstance(node, nnx.Variable):
         return np.asarray(node[...], np.float64)
     if isinstance(node, jax.Array | np.ndarray):
@@ -50,33 +50,33 @@ def embed(config, stack, table, tokens):
     part = config.embedding
     if part.scale:
         x = math.sqrt(config.width) * x
-    if isinstance(config.positions, Sinusoidal):  # one of Learned, too
+    if isinstance(config.positions, Sinusoidal):
         split = config.positions.split
         x = x + reference.sinusoidal_positions(len(x), config.width, split=split)
     elif isinstance(config.positions, Learned):
         x = x + stack.positions.table[config.positions.offset :][: len(x)]
     if part.type_vocab_size:
-        x = x + stack.segments.table[0]
+        x = x + stack.token_types.table[0]
     return norm_of(config)(stack.embedding_norm, x) if part.norm else x
 
 
 def rotation(config, length, window):
-    """Angles (T, K/2), and what turned queries and keys are multiplied by."""
+    """Return rotary angles (T, K/2), and the factor of rotated queries and keys."""
     part = config.positions
     local = window and part.local_base is not None
     base = part.local_base if local else part.base
     frequencies = reference.rotary_angles(2, head_dim(config), base)[1]
     magnitude, scaling = 1.0, None if local else part.scaling
     if scaling is not None:
-        given = scaling.factor, scaling.original_context
+        sizes = scaling.factor, scaling.original_context
         if scaling.method == "linear":
             frequencies = frequencies / scaling.factor
         elif scaling.method == "llama3":
-            between = scaling.low_frequency_factor, scaling.high_frequency_factor
-            frequencies = reference.llama3_frequencies(frequencies, *given, *between)
+            limits = scaling.low_frequency_factor, scaling.high_frequency_factor
+            frequencies = reference.llama3_frequencies(frequencies, *sizes, *limits)
         else:
-            turns = scaling.beta_fast, scaling.beta_slow
-            frequencies = reference.yarn_frequencies(frequencies, *given, *turns, base)
+            limits = scaling.beta_fast, scaling.beta_slow
+            frequencies = reference.yarn_frequencies(frequencies, *sizes, *limits, base)
             magnitude = scaling.attention_factor
             magnitude = 0.1 * math.log(scaling.factor) + 1 if magnitude is None else magnitude
     return np.outer(np.arange(length), frequencies), magnitude
@@ -91,7 +91,7 @@ def relative_bias(config, table, length, causal):
 
 
 def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
-    """The blocks and the final norm; `sees` (T, T), `memory_seen` (S,)."""
+    """Apply the blocks and the final norm; masks `sees` (T, T) and `memory_seen` (S,)."""
     length, heads, norm = len(x), config.num_heads, norm_of(config)
     windows, pre_norm = config.attention.windows, config.block.pre_norm
     for index, params in enumerate(stack.blocks):
@@ -132,7 +132,7 @@ def generator(model, tokens):
 
 
 def encoder(model, tokens):
-    """Vectors of tokens, those below 0 being padding."""
+    """Return the vectors of tokens, of which those below 0 are padding."""
     x = embed(model.config, model, model.embedding.table, np.maximum(tokens, 0))
     sees = np.broadcast_to(tokens >= 0, (len(x), len(x)))
     return run(model.config, model, x, sees, causal=False)

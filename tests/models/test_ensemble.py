@@ -1,4 +1,4 @@
-"""The ensemble: the mean of its members' probabilities, whole, cached and searched alike."""
+"""Ensembles: the mean of the replicas' probabilities, in full, with caches and in a search."""
 
 import dataclasses
 
@@ -32,16 +32,16 @@ TOKENS = jax.device_put(1 + np.asarray(integers(V - 1, 2, T)))  # no padding
 START, END = 2, 3
 
 
-def members(config, number=M):
-    """Models far from each other, and from uniform probabilities."""
+def replicas(config, number=M):
+    """Return models far from each other, and from uniform probabilities."""
     shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
     arrays, structure = jax.tree.flatten(shapes)
     return [
         jax.tree.unflatten(
             structure,
-            [normal(*a.shape, seed=100 * member + i) for i, a in enumerate(arrays)],
+            [normal(*a.shape, seed=100 * replica + i) for i, a in enumerate(arrays)],
         )
-        for member in range(number)
+        for replica in range(number)
     ]
 
 
@@ -60,27 +60,27 @@ def softmax(logits):
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_its_probabilities_are_the_mean_of_the_members(kind):
-    models = members(CONFIGS[kind])
-    of_members = np.stack([softmax(call(model, *inputs(kind))) for model in models])
-    assert of_members.std(0).max() > 0.1
+def test_probabilities_are_the_mean_of_the_replicas(kind):
+    models = replicas(CONFIGS[kind])
+    probabilities = np.stack([softmax(call(model, *inputs(kind))) for model in models])
+    assert probabilities.std(0).max() > 0.1
     assert len(stacked(models)) == M
     logits = call(stacked(models), *inputs(kind))
-    np.testing.assert_allclose(np.exp(np.asarray(logits)), of_members.mean(0), atol=2e-6)
+    np.testing.assert_allclose(np.exp(np.asarray(logits)), probabilities.mean(0), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_one_member_gives_its_own_logits_and_equal_ones_give_one(kind):
-    (model,) = members(CONFIGS[kind], 1)
+def test_equal_replicas_give_the_logits_of_one(kind):
+    (model,) = replicas(CONFIGS[kind], 1)
     expected = call(model, *inputs(kind))
     assert_same(call(stacked([model]), *inputs(kind)), expected)
-    of_equal = call(stacked([model] * M), *inputs(kind))
-    assert_close(of_equal, jax.nn.log_softmax(expected))
+    equal = call(stacked([model] * M), *inputs(kind))
+    assert_close(equal, jax.nn.log_softmax(expected))
 
 
-def test_a_sure_member_leaves_finite_what_another_allows():
-    """One gives nothing but token 0 (its other logits are -inf), the other each token alike."""
-    model = members(CONFIGS["logistic"], 1)[0]
+def test_a_logit_of_minus_infinity_stays_finite_in_the_mean():
+    """One gives token 0 only (its other logits are -inf), the other a uniform distribution."""
+    model = replicas(CONFIGS["logistic"], 1)[0]
     sure, flat = (jax.tree.map(jnp.zeros_like, model) for _ in range(2))
     sure.bias[...] = jnp.array([0.0, -jnp.inf, -jnp.inf])
     logits = stacked([sure, flat])(TOKENS)
@@ -90,10 +90,10 @@ def test_a_sure_member_leaves_finite_what_another_allows():
 # Cached decoding
 
 
-@pytest.mark.parametrize("parts", [{}, {"feed_forward": Shifted()}], ids=str)
-def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(parts):
-    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **parts)
-    ensemble = stacked(members(config))
+@pytest.mark.parametrize("fields", [{}, {"feed_forward": Shifted()}], ids=str)
+def test_cached_logits_equal_those_of_a_full_pass(fields):
+    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **fields)
+    ensemble = stacked(replicas(config))
     expected, caches = call(ensemble, TOKENS), ensemble.empty_caches(len(TOKENS))
     extend = jax.jit(Ensemble.extend)
     for start, end in ((0, 3), (3, T)):
@@ -102,29 +102,29 @@ def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(parts):
 
 
 def next_tokens(models, source, target):
-    """Log of the mean of the members' probabilities, without the padding's, in float64."""
+    """Return the log of the mean of the replicas' probabilities without padding, in float64."""
     padded = jnp.array([START, *target] + [0] * (T - 1 - len(target)))
     rows = (call(model, source, padded)[len(target)] for model in models)
     mean = np.mean([softmax(row) for row in rows], axis=0)
     return np.log(mean[1:] / mean[1:].sum())
 
 
-def test_a_greedy_search_takes_the_most_probable_token_of_the_mean():
-    models = members(CONFIGS["translator"])
-    found = greedy_search(stacked(models), TOKENS, max_length=T)
+def test_greedy_search_takes_the_mean_s_most_probable_token():
+    models = replicas(CONFIGS["translator"])
+    outputs = greedy_search(stacked(models), TOKENS, max_length=T)
     for row in range(len(TOKENS)):
         target, score = [], 0.0
         while len(target) < T and target[-1:] != [END]:
             log_p = next_tokens(models, TOKENS[row], target)
             target.append(1 + int(log_p.argmax()))
             score += log_p.max()
-        assert found.tokens[row, 0, : len(target)].tolist() == target
-        np.testing.assert_allclose(found.scores[row, 0], score, atol=1e-4)
+        assert outputs.tokens[row, 0, : len(target)].tolist() == target
+        np.testing.assert_allclose(outputs.scores[row, 0], score, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["generator", "translator"])
 def test_extend_takes_its_arguments_by_name_as_a_model_does(kind):
-    models = members(CONFIGS[kind])
+    models = replicas(CONFIGS[kind])
     both = []
     for model in (models[0], stacked(models[:1])):
         caches, names = model.empty_caches(2), {"start": jnp.array(0)}
@@ -136,15 +136,15 @@ def test_extend_takes_its_arguments_by_name_as_a_model_does(kind):
 
 
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3}], ids=["greedy", "beam"])
-def test_a_search_of_equal_members_finds_what_one_does(search):
-    (model,) = members(CONFIGS["translator"], 1)
+def test_a_search_of_equal_replicas_equals_that_of_one(search):
+    (model,) = replicas(CONFIGS["translator"], 1)
     sources = [np.append(np.asarray(row), END) for row in TOKENS[:, : T - 1]]
     one, many, alone = (
         translate(each, sources, max_length=5, **search)
         for each in (model, stacked([model] * M), stacked([model]))
     )
-    for expected, *found in zip(one, many, alone, strict=True):
-        for hypotheses in found:
+    for expected, *others in zip(one, many, alone, strict=True):
+        for hypotheses in others:
             assert [t.tolist() for t, _ in hypotheses] == [t.tolist() for t, _ in expected]
             scores = [[score for _, score in each] for each in (hypotheses, expected)]
             np.testing.assert_allclose(*scores, atol=1e-4)

@@ -1,7 +1,7 @@
-"""Parts of the models: formulas in NumPy, causality, caches, padding, gradients.
+"""Components of the models: their formulas in NumPy, and cached decoding.
 
-Each field of a part is tried in the generator; in the others what differs there: masks that are not
-causal, attention on a memory, and the families. What a block is made of is one code for all.
+Each field of a component is tried in the generator; in the other models only what differs: masks
+that are not causal, cross-attention, and the families. The code of a block is the same for all.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ import pytest
 from tests.helpers import reference_models as reference
 from tests.helpers.arrays import assert_close
 from tests.helpers.models import (
-    assert_pieces_give,
-    begun,
+    assert_chunks_give,
     call,
     difference,
     drawn,
     extend,
-    found,
+    get_field,
+    initial_model,
     replaced,
 )
 from tlite.models import (
@@ -44,6 +44,7 @@ from tlite.models import (
     make_model,
 )
 from tlite.models.parameters import parameter_names
+from tlite.models.transformer import embed, final_norm
 
 V, T, D = 7, 5, 8
 SIZES = {"context": 6, "width": D, "num_heads": 2, "num_blocks": 1, "vocabulary_size": V}
@@ -61,7 +62,7 @@ GATED = {"feed_forward.gated": True}
 YARN = RotaryScaling("yarn", 4.0, 20)
 RELU = {"pool.projection": Projection("relu", norm=False)}
 
-# Fields that do not interact share a model: what they are tried upon, and the fields.
+# Fields that do not interact share a model: fields of the model before, and the fields tried.
 FIELDS = {
     "yarn": (
         ROTARY | {"bias": False},
@@ -89,8 +90,8 @@ FIELDS = {
         {"positions.split": True, "attention.scale": 0.9, "norm.method": "rms"},
     ),
 }
-# Of one model.
-OWN_FIELDS = {
+# Fields of one model.
+MODEL_FIELDS = {
     "generator": {
         "biased tied head": (
             {"attention.num_kv_heads": 1},
@@ -131,7 +132,7 @@ OWN_FIELDS = {
 }
 GEMMA = {"norm": Norm("rms", offset=1.0), "feed_forward.activation": "gelu"} | GATED
 GEMMA |= {"attention.num_kv_heads": 1, "block.output_norms": True}
-# What belongs together, in as many combinations as there are families of models.
+# Combinations, as families of models have them.
 FAMILIES = {
     "llama": (
         ROTARY,
@@ -167,13 +168,13 @@ FAMILIES = {
 }
 
 
-def cases(model, fields=(), families=tuple(FAMILIES), left_out=()):
-    """A model with the names of these fields, of its own, and of these families.
+def cases(model, fields=(), families=tuple(FAMILIES), exclude=()):
+    """Return pairs of the model and a name of these fields, of its own fields, and of families.
 
-    Left out are those of the model's own whose parameters and caches are those of others.
+    Excluded are own fields whose parameters and caches are those of other fields.
     """
-    own = [name for name in OWN_FIELDS[model] if name not in left_out]
-    return [(model, name) for name in [*fields, *own, *families]]
+    names = [name for name in MODEL_FIELDS[model] if name not in exclude]
+    return [(model, name) for name in [*fields, *names, *families]]
 
 
 def each(*cases):
@@ -181,18 +182,18 @@ def each(*cases):
 
 
 def configs(model, name):
-    """The config with these fields; and that without each of them, by its name.
+    """Return the config with these fields, and by field the config without it.
 
-    A family is tried in the other order of norms.
+    A family is tried with the other `pre_norm`.
     """
     base = BASES[model]
-    upon, fields = (FIELDS | OWN_FIELDS[model] | FAMILIES)[name]
+    fields_before, fields = (FIELDS | MODEL_FIELDS[model] | FAMILIES)[name]
     order = {"block.pre_norm": base.block.pre_norm != (name in FAMILIES)}
-    before = replaced(base, order | upon)
+    before = replaced(base, order | fields_before)
     if "embedding.scale" in fields:
         fields = fields | {"embedding.scale": not base.embedding.scale}
     config = replaced(before, fields)
-    return config, {f: replaced(config, {f: found(before, f)}) for f in fields}
+    return config, {f: replaced(config, {f: get_field(before, f)}) for f in fields}
 
 
 @functools.cache
@@ -201,12 +202,12 @@ def make(model, config):
 
 
 @functools.cache
-def logits_of(model, config):
+def model_logits(model, config):
     return call(make(model, config), *INPUTS[model])
 
 
-def formula_of(kind, config):
-    """The logits in float64."""
+def reference_logits(kind, config):
+    """Return the logits in float64."""
     params = reference.plain(jax.tree.map(np.asarray, make(kind, config)))
     texts = zip(*map(np.asarray, INPUTS[kind]), strict=True)
     return np.stack([getattr(reference, kind)(params, *text) for text in texts])
@@ -228,32 +229,32 @@ INPUTS["seq2seq"] = SOURCE, TARGET
     cases("classifier", families=[]),
     cases("seq2seq", ["alibi", "sinusoidal"], ["llama", "gemma", "t5", "bart"]),
 )
-def test_logits_are_their_formula_which_gives_others_without_any_one_of_the_fields(kind, name):
+def test_logits_equal_a_formula_that_needs_each_field(kind, name):
     config, without = configs(kind, name)
-    expected = formula_of(kind, config)
-    assert_close(logits_of(kind, config), expected, 3e-5)
+    expected = reference_logits(kind, config)
+    assert_close(model_logits(kind, config), expected, 3e-5)
     for field, other in without.items():
-        assert difference(formula_of(kind, other), expected) > 1e-4, field
+        assert difference(reference_logits(kind, other), expected) > 1e-4, field
 
 
 @each(cases("generator", ["sinusoidal", "alibi"], FAMILIES))
-def test_a_generator_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind, name):
+def test_a_generator_extended_in_chunks_gives_the_full_logits(kind, name):
     config = configs(kind, name)[0]
     model = make(kind, config)
     extended = functools.partial(extend, model)
-    assert_pieces_give(logits_of(kind, config), TOKENS, extended, model.empty_caches(2))
+    assert_chunks_give(model_logits(kind, config), TOKENS, extended, model.empty_caches(2))
 
 
 @each(cases("seq2seq", ["alibi"], ["gemma", "t5", "bart"], ["shared"]))
-def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind, name):
+def test_a_target_extended_in_chunks_gives_the_full_logits(kind, name):
     config = configs(kind, name)[0]
     model = make(kind, config)
     memories, mask = jax.jit(lambda model: model.memories(SOURCE))(model)
 
-    def extended(piece, caches, start):
-        return extend(model, piece, caches, memories, mask, start)
+    def extended(chunk, caches, start):
+        return extend(model, chunk, caches, memories, mask, start)
 
-    assert_pieces_give(logits_of(kind, config), TARGET, extended, model.empty_caches(2))
+    assert_chunks_give(model_logits(kind, config), TARGET, extended, model.empty_caches(2))
 
 
 # Zeros
@@ -265,9 +266,9 @@ def arrays_of(model):
 
 
 def test_zero_outputs_change_only_the_arrays_that_are_0():
-    """A block adds nothing yet: the logits are the head's of the embedding."""
+    """Blocks then add nothing: the logits are the head's of the embedding."""
     plain, zero = (
-        begun(make_model, replaced(BASES["generator"], GATED | zeros))
+        initial_model(make_model, replaced(BASES["generator"], GATED | zeros))
         for zeros in ({}, {"attention.zero_output": True, "feed_forward.zero_output": True})
     )
     arrays, others = arrays_of(plain), arrays_of(zero)
@@ -276,7 +277,7 @@ def test_zero_outputs_change_only_the_arrays_that_are_0():
     assert not any(others[name].any() for name in changed)
 
     @jax.jit
-    def head_alone(model):
-        return model.logits(model.final_norm(model.embed(TOKENS)))
+    def head_logits(model):
+        return model.logits(final_norm(model, embed(model, TOKENS)))
 
-    assert_close(call(zero, TOKENS), head_alone(zero))
+    assert_close(call(zero, TOKENS), head_logits(zero))
