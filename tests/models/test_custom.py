@@ -1,0 +1,496 @@
+"""User functions and layers: in training, evaluation, cached decoding and inspection."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.models import (
+    Shifted,
+    assert_chunks_give,
+    assert_gradients_reach,
+    call,
+    difference,
+    drawn,
+    extend,
+    replaced,
+)
+from tlite import functional as F
+from tlite import inspection
+from tlite.config import from_dict, to_dict
+from tlite.decoding import generate
+from tlite.errors import UserError
+from tlite.models import (
+    ALiBi,
+    Attention,
+    Block,
+    ClassifierConfig,
+    FeedForward,
+    GeneratorConfig,
+    Loop,
+    Pool,
+    Positions,
+    Seq2SeqConfig,
+    init_layer,
+    make_model,
+)
+from tlite.models.custom import probe
+from tlite.models.parameters import parameter_names
+from tlite.training.precision import choose_products, with_precision
+
+SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}
+SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(6)}
+GENERATOR = GeneratorConfig(**SIZES, block=Block(pre_norm=True))
+CLASSIFIER = ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean"))
+SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
+TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
+
+
+# Functions without parameters
+
+
+def squared_attention(query, key, value, mask):
+    """Weights are squares of scores, where the mask is True, divided by their sum."""
+    scores = jnp.einsum("...tk,...sk->...ts", query, key)
+    weights = jnp.where(True if mask is None else mask, scores**2 + 0.1, 0.0)
+    weights = weights / weights.sum(-1, keepdims=True)
+    return jnp.einsum("...ts,...sv->...tv", weights, value), weights
+
+
+def shifted_tanh(x):
+    return jnp.tanh(x - 0.5)
+
+
+def mean_norm(params, x):
+    return x / (jnp.abs(x).mean(-1, keepdims=True) + 0.1) * params.scale + params.bias
+
+
+def bare_feed_forward(params, x):
+    return F.linear(params.output, F.linear(params.hidden, x) ** 2)
+
+
+def triangle(positions, width):
+    return jnp.abs(positions[..., None] % 4 - 2.0) * jnp.linspace(-1, 1, width)
+
+
+PLAIN = {
+    "attention": squared_attention,
+    "feed_forward.activation": shifted_tanh,
+    "norm": mean_norm,
+    "positions": triangle,
+}
+
+
+# Functions with parameters
+
+
+def with_params(**shapes):
+    """Return a decorator that adds `init_params` with arrays of these shapes."""
+
+    def init_params(rng, config):
+        return {name: jax.random.normal(rng, shape) for name, shape in shapes.items()}
+
+    def decorate(function):
+        function.init_params = init_params
+        return function
+
+    return decorate
+
+
+@with_params(temperature=())
+def tempered(params, query, key, value, mask, *, tap=F.no_tap):
+    return F.scaled_dot_product_attention(params.temperature * query, key, value, mask, tap=tap)
+
+
+@with_params(slope=(6,))
+def sloped(params, x):
+    return jnp.where(x > 0, x, params.slope * x)
+
+
+@with_params(power=(8,))
+def powered(params, x):
+    return x * jnp.abs(params.power)
+
+
+@with_params(hidden=(8, 5), output=(5, 8))
+def small_feed_forward(params, x, *, tap):
+    return tap("output", jnp.tanh(x @ params.hidden[...]) @ params.output[...])
+
+
+@with_params(waves=(8,))
+def waves(params, positions, width):
+    return jnp.sin(positions[..., None] * params.waves)
+
+
+LEARNED = {
+    "attention": tempered,
+    "feed_forward.activation": sloped,
+    "norm": powered,
+    "feed_forward": small_feed_forward,
+    "positions": waves,
+}
+TOGETHER = {
+    "plain": PLAIN,
+    "learned": {n: f for n, f in LEARNED.items() if n != "feed_forward.activation"},
+    "layer": {"feed_forward": Shifted(), "positions": waves},
+}
+FUNCTIONS = PLAIN | {"feed_forward": bare_feed_forward, "feed_forward layer": Shifted()}
+FUNCTIONS["attention layer"] = Attention(squared_attention, num_kv_heads=1)
+FUNCTIONS |= {f"learned {name}": function for name, function in LEARNED.items()}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
+all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGETHER)
+
+
+@functools.cache
+def make(config):
+    return drawn(make_model, config)
+
+
+ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
+
+
+def with_function(name, base):
+    return replaced(base, {name.removeprefix("learned ").removesuffix(" layer"): FUNCTIONS[name]})
+
+
+def plain_and_changed(config, functions):
+    return (make(c) for c in (config, replaced(config, functions)))
+
+
+@jax.jit
+@functools.partial(jax.grad, has_aux=True)
+def gradient_and_logits(model, *inputs):
+    """Return the gradient of the sum of squared logits, and the logits."""
+    logits = model(*inputs)
+    return (logits**2).sum(), logits
+
+
+@each_function
+def test_a_function_changes_a_generator_and_has_gradients(name):
+    plain, changed = (make(c) for c in (ONE_BLOCK, with_function(name, ONE_BLOCK)))
+    gradient, logits = gradient_and_logits(changed, TOKENS)
+    assert difference(call(plain, TOKENS), logits) > 1e-2
+    assert_gradients_reach(gradient)
+
+
+def test_parameters_are_named_by_the_function_s_component():
+    config = replaced(SEQ2SEQ, TOGETHER["learned"])
+    names = parameter_names(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
+    names_in_block = [
+        "attention.custom.temperature",
+        "attention_norm.power",
+        "feed_forward_norm.power",
+    ]
+    names_in_block += ["feed_forward.hidden", "feed_forward.output"]
+    cross = [f"cross_{name}" for name in names_in_block[:2]]
+    expected = {f"{stack}.positions.waves" for stack in ("encoder", "decoder")}
+    expected |= {f"encoder.blocks.{i}.{name}" for i in range(2) for name in names_in_block}
+    expected |= {f"decoder.blocks.{i}.{name}" for i in range(2) for name in names_in_block + cross}
+    assert {n for n in names if n.split(".")[-1] not in ("kernel", "bias", "table")} == expected
+
+
+@all_together
+def test_cached_decoding_uses_the_functions(functions):
+    model = drawn(make_model, replaced(GENERATOR, functions))
+    assert_chunks_give(
+        call(model, TOKENS), TOKENS, functools.partial(extend, model), model.empty_caches(2)
+    )
+
+
+@all_together
+def test_functions_change_a_classifier_and_ignore_padding(functions):
+    plain, changed = plain_and_changed(CLASSIFIER, functions)
+    padded = np.where(np.arange(5) < 3, TOKENS, -1)
+    logits = call(changed, padded)
+    assert difference(call(plain, padded), logits) > 1e-4
+    assert_close(logits, call(changed, np.asarray(TOKENS)[:, :3]), 3e-5)
+
+
+@all_together
+def test_functions_change_a_translator_and_have_gradients(functions):
+    inputs = np.asarray(TOKENS)[:, ::-1], TOKENS
+    plain, changed = plain_and_changed(SEQ2SEQ, functions)
+    gradient, logits = gradient_and_logits(changed, *inputs)
+    assert difference(call(plain, *inputs), logits) > 1e-2
+    assert_gradients_reach(gradient)
+
+
+def test_a_function_gets_the_keyword_arguments_it_accepts():
+    attention_kwargs, feed_forward_kwargs = {}, {}
+
+    def attention(query, key, value, mask, *, scale, softcap, dropout_rate, bias, rng, is_causal):
+        attention_kwargs.update(scale=scale, softcap=softcap, rate=dropout_rate, causal=is_causal)
+        attention_kwargs.update(bias=bias.shape, rng=rng.shape)
+        return squared_attention(query, key, value, mask)
+
+    def feed_forward(params, x, *, rng, tap):
+        feed_forward_kwargs.update(rng=rng.shape, tap=tap is F.no_tap)
+        return F.feed_forward(params, x)
+
+    component = Attention(attention, scale=0.3, softcap=5.0, dropout=0.1)
+    fields = {"attention": component, "positions": ALiBi(), "feed_forward": feed_forward}
+    keys = jax.random.split(jax.random.key(0), 2)
+    jax.eval_shape(call, make(replaced(GENERATOR, fields)), TOKENS, rng=keys)
+    expected = {"scale": 0.3, "softcap": 5.0, "rate": 0.1, "causal": True}
+    assert attention_kwargs == expected | {"bias": (2, 5, 5), "rng": (2,)}
+    assert feed_forward_kwargs == {"rng": (2,), "tap": True}
+    model = make(replaced(GENERATOR, {"attention": Attention(squared_attention, dropout=0.1)}))
+    with pytest.raises(ValueError, match="squared_attention .* 'dropout_rate'"):
+        jax.eval_shape(call, model, TOKENS, rng=keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tilted(Positions):
+    """A bias of scores by the relative position."""
+
+    def attention_inputs(self, params, inputs, config, *, is_causal):
+        return {"bias": 1.0 * (inputs.key_positions - inputs.positions[:, None])}
+
+
+def test_a_bias_of_positions_reaches_attention_or_is_an_error():
+    config = replaced(GENERATOR, {"positions": Tilted(), "context": 1024})
+    for function in ("mixed", "fused", squared_attention):
+        with pytest.raises(ValueError, match="bias"):
+            replaced(config, {"attention": function})
+    decided = choose_products(config, "mixed")
+    assert decided.attention == Attention("exact", query_chunk_size=64)
+    tokens = jnp.arange(200) % 7
+    plain, chunked = (drawn(make_model, c) for c in (config, decided))
+    assert_close(call(chunked, tokens), call(plain, tokens), 3e-5)
+    bare = drawn(make_model, replaced(config, {"positions": "none"}))
+    assert difference(call(bare, tokens), call(plain, tokens)) > 1e-2
+
+
+def test_an_object_that_is_no_component_is_an_error():
+    class Plain:
+        def init(self, rng, config):
+            return {}
+
+        def __call__(self, params, x, inputs):
+            return x
+
+    for field, hint in (("attention", "dataclass"), ("positions", "Positions"), ("block", "Block")):
+        with pytest.raises(ValueError, match=f"{field} must be .*{hint}.*Plain"):
+            replaced(GENERATOR, {field: Plain()})
+
+
+# Layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Latent:
+    """Attention of one head that caches what keys and values are made of (DeepSeek-V2, 2024)."""
+
+    def init(self, rng, config):
+        width, latent = config.width, 4
+        shapes = {"query": (width, width), "down": (width, latent), "up": (latent, 2 * width)}
+        draw = jax.nn.initializers.glorot_uniform()
+        keys = jax.random.split(rng, len(shapes))
+        return {n: draw(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
+
+    def __call__(self, params, x, inputs, *, memory=None, cache=None):
+        if memory is None and cache is not None and inputs.start is None:
+            latents = cache  # those of the memory
+        else:
+            latents = (x if memory is None else memory) @ params.down[...]
+            latents = F.update_cache(cache, latents, inputs.start)
+        key, value = jnp.split(latents @ params.up[...], 2, axis=-1)
+        heads = [F.split_heads(a, 1) for a in (x @ params.query[...], key, value)]
+        y, _ = F.scaled_dot_product_attention(*heads, inputs.mask)
+        return F.merge_heads(y), latents, {}
+
+
+class WithoutMemory(Latent):
+    def __call__(self, params, x, inputs, *, cache=None):
+        return super().__call__(params, x, inputs, cache=cache)
+
+
+def test_cross_attention_needs_a_layer_that_accepts_memory():
+    config = replaced(SEQ2SEQ, {"attention": Latent()})
+    probe(config, make_model)
+    model = drawn(make_model, config)
+    source, target = TOKENS[:, ::-1] + 1, TOKENS
+    plain, other = (call(model, s, target) for s in (source, source[:, ::-1]))
+    assert difference(plain, other) > 1e-3
+    memories, mask = model.memories(source)
+
+    def extended(chunk, caches, start):
+        return extend(model, chunk, caches, memories, mask, start)
+
+    assert_chunks_give(plain, target, extended, model.empty_caches(2))
+    with pytest.raises(UserError, match=r"WithoutMemory\(\) does not accept .* 'memory'"):
+        probe(replaced(config, {"attention": WithoutMemory()}), make_model)
+
+
+@dataclasses.dataclass(frozen=True)
+class MovingAverage:
+    """Recurrent layer h_t = (h_(t-1) + x_t) / 2, of which the last h is cached."""
+
+    skips_padding: bool = True
+
+    def init(self, rng, config):
+        return {"scale": jnp.ones(config.width)}
+
+    def __call__(self, params, x, inputs, *, cache=None):
+        state = jnp.zeros_like(x[..., 0, :]) if cache is None else cache.value
+        valid = inputs.valid if self.skips_padding and inputs.valid is not None else True
+        valid = jnp.broadcast_to(valid, x.shape[:-1])
+
+        def step(state, x_and_valid):
+            x, valid = x_and_valid
+            state = jnp.where(valid[..., None], (state + x) / 2, state)
+            return state, state
+
+        rows = jnp.moveaxis(x, -2, 0), jnp.moveaxis(valid, -1, 0)
+        state, y = jax.lax.scan(step, state, rows)
+        return params.scale * jnp.moveaxis(y, 0, -2), F.State(state), {}
+
+
+def test_a_recurrent_layer_must_skip_padding():
+    config = replaced(GENERATOR, {"attention": MovingAverage()})
+    probe(config, make_model)
+    model = drawn(make_model, config)
+    assert model.empty_caches(3)[0]["attention"].value.shape == (3, 8)
+    caches, logits = model.empty_caches(2), call(model, TOKENS)
+    for start in range(5):
+        at = jnp.array(start)
+        chunk, valid = TOKENS[:, [start, 0]], jnp.array([True, False])
+        rows, caches = extend(model, chunk, caches, at, valid=valid)
+        assert_close(rows[:, 0], logits[:, start], 3e-5)
+    with pytest.raises(UserError, match=r"decodes differently .*inputs\.valid"):
+        probe(replaced(config, {"attention": MovingAverage(False)}), make_model)
+
+
+PATTERN = {"num_blocks": 3, "block": (Block(True, attention=Latent()), Block(True))}
+
+
+def test_a_pattern_of_blocks_repeats_and_decodes_with_caches():
+    model = drawn(make_model, replaced(GENERATOR, PATTERN))
+    layers = [{n.split(".")[0] for n in parameter_names(b.attention)} for b in model.blocks]
+    assert layers == [{"query", "down", "up"}, {"query", "key", "value", "output"}, layers[0]]
+    caches = model.empty_caches(2)
+    assert [type(c["attention"]) is F.KeyValues for c in caches] == [False, True, False]
+    assert_chunks_give(call(model, TOKENS), TOKENS, functools.partial(extend, model), caches)
+
+
+@pytest.mark.parametrize("base", [GENERATOR, SEQ2SEQ], ids=["generator", "seq2seq"])
+def test_the_probe_tries_each_layer_of_a_pattern(base):
+    def forgetful(query, key, value, mask=None):
+        return squared_attention(query, key, value, None)
+
+    probe(replaced(base, PATTERN), make_model)
+    blocks = PATTERN["block"]
+    for index in range(2):
+        leaking = tuple(Block(True, attention=Attention(forgetful)) for _ in range(1))
+        pattern = leaking + blocks[:1] if index else blocks[:1] + leaking
+        with pytest.raises(UserError, match=r"forgetful, as block, lets tokens see later ones"):
+            probe(replaced(base, {"num_blocks": 2, "block": pattern}), make_model)
+
+
+def test_a_pattern_is_saved_to_json_and_read_back():
+    block = (Block(True, attention=Attention(num_kv_heads=1)), Block(True))
+    config = replaced(GENERATOR, {"block": block})
+    assert from_dict(GeneratorConfig, json.loads(json.dumps(to_dict(config)))) == config
+
+
+# Scalars for the loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Penalized:
+    """The feed-forward layer, with the mean square of its output as a scalar for the loss."""
+
+    result: str = "y, cache, aux"
+
+    def init(self, rng, config):
+        return init_layer(FeedForward(6), rng, config)
+
+    def __call__(self, params, x, inputs, *, tap=F.no_tap):
+        y = F.feed_forward(params, x, tap=tap)
+        aux = {"square": (y**2).mean(), "number": jnp.ones(())}
+        return {"y": y, "y, cache, aux": (y, None, aux), "y, aux": (y, aux)}[self.result]
+
+
+@pytest.mark.parametrize("loop", [Loop(), Loop(scan=True), Loop(remat=True), Loop(True, True)])
+def test_scalars_of_layers_are_summed_and_have_gradients(loop):
+    model = make(replaced(GENERATOR, {"feed_forward": Penalized(), "loop": loop}))
+    outputs = inspection.run(model, TOKENS, capture="*.feed_forward.output")[1]
+
+    @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def loss(model):
+        logits, aux = model.logits_and_aux(TOKENS)
+        return aux["square"], (logits, aux)
+
+    (square, (logits, aux)), gradients = loss(model)
+    assert_close(square, sum((y**2).mean() for y in outputs.values()), 1e-4)
+    assert aux["number"] == 2
+    assert_close(logits, call(model, TOKENS))
+    for block in gradients.blocks:
+        assert_gradients_reach(block)
+
+
+def test_a_layer_returns_y_or_y_with_cache_and_scalars():
+    configs = [replaced(GENERATOR, {"feed_forward": Penalized(r)}) for r in ("y", "y, cache, aux")]
+    for config in configs:
+        probe(config, make_model)
+    assert_same(*(call(make(config), TOKENS) for config in configs))
+    assert make(configs[0]).logits_and_aux(TOKENS)[1] == {}
+    with pytest.raises(UserError, match=r"Penalized, as feed_forward.* not a tuple of 2"):
+        probe(replaced(GENERATOR, {"feed_forward": Penalized("y, aux")}), make_model)
+
+
+# A changed attention function
+
+
+def flattened(query, key, value, mask, *, tap=F.no_tap):
+    """Attention with scores divided by 4."""
+    return F.scaled_dot_product_attention(query / 4, key, value, mask, tap=tap)
+
+
+@functools.cache
+def model_with(attention, context, precision):
+    sizes = {"context": context, "width": 16, "num_blocks": 1, "num_heads": 1, "dropout": 0.0}
+    config = GeneratorConfig(vocabulary_size=11, **sizes, attention=attention, positions="rotary")
+    return with_precision(drawn(make_model, config), precision)
+
+
+@pytest.mark.parametrize(("context", "precision"), [(32, "float32"), (320, "mixed")])
+def test_a_changed_attention_changes_training_and_generation(context, precision):
+    token_array = np.random.default_rng(0).integers(0, 11, (2, context))
+    tokens = jnp.asarray(token_array)
+    prompt, following = token_array[:, :20], token_array[:, 20:21]
+
+    @jax.jit
+    def results(model):
+        def loss(model):
+            logits, captured = inspection.run(model, tokens, capture="*.attention.weights")
+            targets = jnp.roll(tokens, -1, axis=1)
+            return F.cross_entropy(logits, targets)[0] / tokens.size, (logits, *captured.values())
+
+        (value, arrays), gradients = jax.value_and_grad(loss, has_aux=True)(model)
+        return value, model(tokens), *arrays, gradients.blocks[0].attention.query.kernel[...]
+
+    def extended(model):
+        """Return the logits of cached decoding, and generated text."""
+        caches = model.empty_caches(2)
+        _, caches = extend(model, prompt, caches, np.zeros(2, int))
+        logits, _ = extend(model, following, caches, np.full(2, 20))
+        text = generate(model, jnp.asarray(prompt), num_tokens=8, rng=jax.random.key(0))
+        return np.asarray(logits)[:, 0], text
+
+    plain, changed = (model_with(a, context, precision) for a in ("exact", flattened))
+    plain_results, changed_results = results(plain), results(changed)
+    for one, other in zip(plain_results, changed_results, strict=True):
+        assert difference(one.astype(float), other.astype(float)) > 1e-4
+    (one, text), (other, changed_text) = extended(plain), extended(changed)
+    assert difference(one, other) > 1e-2
+    assert (text != changed_text).any()
+    trained = np.asarray(changed_results[1])
+    assert_close(other, trained[:, 20], 2e-2 if precision == "mixed" else 1e-4)
+    assert_same(changed_results[2], trained)
