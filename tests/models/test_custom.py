@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.models import (
+    LeakySum,
     Shifted,
     assert_chunks_give,
     assert_gradients_reach,
@@ -181,16 +182,16 @@ def test_a_function_changes_a_generator_and_has_gradients(name):
 def test_parameters_are_named_by_the_function_s_component():
     config = replaced(SEQ2SEQ, TOGETHER["learned"])
     names = parameter_names(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
-    names_in_block = [
+    per_block = [
         "attention.custom.temperature",
         "attention_norm.power",
         "feed_forward_norm.power",
     ]
-    names_in_block += ["feed_forward.hidden", "feed_forward.output"]
-    cross = [f"cross_{name}" for name in names_in_block[:2]]
+    per_block += ["feed_forward.hidden", "feed_forward.output"]
+    cross = [f"cross_{name}" for name in per_block[:2]]
     expected = {f"{stack}.positions.waves" for stack in ("encoder", "decoder")}
-    expected |= {f"encoder.blocks.{i}.{name}" for i in range(2) for name in names_in_block}
-    expected |= {f"decoder.blocks.{i}.{name}" for i in range(2) for name in names_in_block + cross}
+    expected |= {f"encoder.blocks.{i}.{name}" for i in range(2) for name in per_block}
+    expected |= {f"decoder.blocks.{i}.{name}" for i in range(2) for name in per_block + cross}
     assert {n for n in names if n.split(".")[-1] not in ("kernel", "bias", "table")} == expected
 
 
@@ -240,7 +241,7 @@ def test_a_function_gets_the_keyword_arguments_it_accepts():
     assert attention_kwargs == expected | {"bias": (2, 5, 5), "rng": (2,)}
     assert feed_forward_kwargs == {"rng": (2,), "tap": True}
     model = make(replaced(GENERATOR, {"attention": Attention(squared_attention, dropout=0.1)}))
-    with pytest.raises(ValueError, match="squared_attention .* 'dropout_rate'"):
+    with pytest.raises(ValueError, match=r"squared_attention .* 'dropout_rate'"):
         jax.eval_shape(call, model, TOKENS, rng=keys)
 
 
@@ -274,7 +275,7 @@ def test_an_object_that_is_no_component_is_an_error():
         def __call__(self, params, x, inputs):
             return x
 
-    for field, hint in (("attention", "dataclass"), ("positions", "Positions"), ("block", "Block")):
+    for field, hint in (("attention", "dataclass"), ("positions", "Positions")):
         with pytest.raises(ValueError, match=f"{field} must be .*{hint}.*Plain"):
             replaced(GENERATOR, {field: Plain()})
 
@@ -314,7 +315,7 @@ def test_cross_attention_needs_a_layer_that_accepts_memory():
     config = replaced(SEQ2SEQ, {"attention": Latent()})
     probe(config, make_model)
     model = drawn(make_model, config)
-    source, target = TOKENS[:, ::-1] + 1, TOKENS
+    source, target = jnp.maximum(TOKENS[:, ::-1], 1), TOKENS
     plain, other = (call(model, s, target) for s in (source, source[:, ::-1]))
     assert difference(plain, other) > 1e-3
     memories, mask = model.memories(source)
@@ -327,32 +328,13 @@ def test_cross_attention_needs_a_layer_that_accepts_memory():
         probe(replaced(config, {"attention": WithoutMemory()}), make_model)
 
 
-@dataclasses.dataclass(frozen=True)
-class MovingAverage:
-    """Recurrent layer h_t = (h_(t-1) + x_t) / 2, of which the last h is cached."""
-
-    skips_padding: bool = True
-
-    def init(self, rng, config):
-        return {"scale": jnp.ones(config.width)}
-
+class WithoutValid(LeakySum):
     def __call__(self, params, x, inputs, *, cache=None):
-        state = jnp.zeros_like(x[..., 0, :]) if cache is None else cache.value
-        valid = inputs.valid if self.skips_padding and inputs.valid is not None else True
-        valid = jnp.broadcast_to(valid, x.shape[:-1])
-
-        def step(state, x_and_valid):
-            x, valid = x_and_valid
-            state = jnp.where(valid[..., None], (state + x) / 2, state)
-            return state, state
-
-        rows = jnp.moveaxis(x, -2, 0), jnp.moveaxis(valid, -1, 0)
-        state, y = jax.lax.scan(step, state, rows)
-        return params.scale * jnp.moveaxis(y, 0, -2), F.State(state), {}
+        return super().__call__(params, x, dataclasses.replace(inputs, valid=None), cache=cache)
 
 
 def test_a_recurrent_layer_must_skip_padding():
-    config = replaced(GENERATOR, {"attention": MovingAverage()})
+    config = replaced(GENERATOR, {"attention": LeakySum()})
     probe(config, make_model)
     model = drawn(make_model, config)
     assert model.empty_caches(3)[0]["attention"].value.shape == (3, 8)
@@ -363,7 +345,7 @@ def test_a_recurrent_layer_must_skip_padding():
         rows, caches = extend(model, chunk, caches, at, valid=valid)
         assert_close(rows[:, 0], logits[:, start], 3e-5)
     with pytest.raises(UserError, match=r"decodes differently .*inputs\.valid"):
-        probe(replaced(config, {"attention": MovingAverage(False)}), make_model)
+        probe(replaced(config, {"attention": WithoutValid()}), make_model)
 
 
 PATTERN = {"num_blocks": 3, "block": (Block(True, attention=Latent()), Block(True))}
@@ -384,12 +366,12 @@ def test_the_probe_tries_each_layer_of_a_pattern(base):
         return squared_attention(query, key, value, None)
 
     probe(replaced(base, PATTERN), make_model)
-    blocks = PATTERN["block"]
-    for index in range(2):
-        leaking = tuple(Block(True, attention=Attention(forgetful)) for _ in range(1))
-        pattern = leaking + blocks[:1] if index else blocks[:1] + leaking
-        with pytest.raises(UserError, match=r"forgetful, as block, lets tokens see later ones"):
-            probe(replaced(base, {"num_blocks": 2, "block": pattern}), make_model)
+    pattern = [Block(True, attention=Latent()), Block(True, attention=Attention(forgetful))]
+    for index, block in ((1, tuple(pattern)), (0, tuple(pattern[::-1]))):
+        with pytest.raises(
+            UserError, match=rf"forgetful, as block\[{index}\].attention, lets tokens see"
+        ):
+            probe(replaced(base, {"num_blocks": 2, "block": block}), make_model)
 
 
 def test_a_pattern_is_saved_to_json_and_read_back():
@@ -412,7 +394,7 @@ class Penalized:
 
     def __call__(self, params, x, inputs, *, tap=F.no_tap):
         y = F.feed_forward(params, x, tap=tap)
-        aux = {"square": (y**2).mean(), "number": jnp.ones(())}
+        aux = {"square": (y**2).mean(), "number": 1.0}
         return {"y": y, "y, cache, aux": (y, None, aux), "y, aux": (y, aux)}[self.result]
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from tlite import functional as F
@@ -14,7 +15,7 @@ from tlite.models.config import ATTENTION_FUNCTIONS
 from tlite.models.custom import bind_attention, bind_params, call_layer
 from tlite.models.inputs import BlockInputs
 
-Aux = dict[str, Array]
+Aux = dict[str, ArrayLike]
 """Scalars by name that a layer adds to its output, as a load-balancing loss."""
 
 

@@ -58,7 +58,7 @@ else:
     FeedForwardField = FeedForward | FeedForwardFunction | str | Callable
     PositionsField = (
         Learned | Sinusoidal | Rotary | Relative | ALiBi | NoPositions | PositionsFunction
-    ) | (str | Callable)
+    ) | (Positions | str | Callable)
     BlockField = Block | str | tuple[Block | str, ...]
 
 

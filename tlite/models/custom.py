@@ -42,7 +42,7 @@ from jaxtyping import Array
 
 from tlite import functional as F
 from tlite.errors import UserError
-from tlite.models.components import Attention, FeedForward, FeedForwardFunction, OutputLayer
+from tlite.models.components import Attention, Block, FeedForward, FeedForwardFunction, OutputLayer
 from tlite.user_code import is_own
 
 
@@ -165,21 +165,21 @@ def probe(config, make_model: Callable) -> None:
     for field, component in components.items():
         single = _with_defaults(small, components.keys() - {field})
         name = f"{getattr(component, '__name__', type(component).__name__)}, as {field},"
+        kind = field.rpartition(".")[2].partition("[")[0]
         try:
-            fault = _find_fault(
-                _perturb(make_model(single, rng=jax.random.key(0))), field, component
-            )
+            model = _perturb(make_model(single, rng=jax.random.key(0)))
+            fault = _find_fault(model, kind, component)
         except Exception as error:  # the user's code: of any type
             message = str(error).splitlines()[0] if str(error) else type(error).__name__
             contracts = CONTRACTS | (OBJECT_CONTRACTS if hasattr(component, "init") else {})
             location = _location(error, component)
-            raise UserError(f"{name} {contracts[field]}: {location}{message}") from error
+            raise UserError(f"{name} {contracts[kind]}: {location}{message}") from error
         if fault:
             raise UserError(f"{name} {fault}")
 
 
 def user_components(config) -> dict[str, object]:
-    """Return the functions and components that are not the library's, by the config's field."""
+    """Return the user's functions and components by field: `norm`, `block[1].attention`, ..."""
     components = {}
     for field in ("attention", "feed_forward", "norm", "positions"):
         component = getattr(config, field, None)  # a logistic regression has none
@@ -187,30 +187,53 @@ def user_components(config) -> dict[str, object]:
         functions["activation"] = getattr(component, "activation", None)
         candidates = {field: component} if is_own(component) else functions
         components |= {name: value for name, value in candidates.items() if is_own(value)}
-    pattern = getattr(config, "block", ())
-    for block in pattern if isinstance(pattern, tuple) else (pattern,):
-        function = getattr(block.attention, "function", None)
-        if custom := [c for c in (block, block.attention, function) if is_own(c)]:
-            components["block"] = custom[0]
+    for name, block in _pattern(config).items():
+        layers = block.attention, getattr(block.attention, "function", None)
+        candidates = {name: block} if is_own(block) else {}
+        candidates |= {f"{name}.attention": layer for layer in layers if is_own(layer)}
+        components |= candidates
     return components
+
+
+def _pattern(config) -> dict[str, Any]:
+    """Return the blocks of a config's pattern by name: `block`, or `block[0]`, `block[1]`, ..."""
+    if isinstance(blocks := getattr(config, "block", ()), tuple):
+        return {f"block[{index}]": block for index, block in enumerate(blocks)}
+    return {"block": blocks}
+
+
+def _replace_blocks(config, change: Callable):
+    """Return the config with `change(name, block)` in place of each block of its pattern."""
+    blocks = tuple(change(name, block) for name, block in _pattern(config).items())
+    return dataclasses.replace(
+        config, block=blocks if isinstance(config.block, tuple) else blocks[0]
+    )
 
 
 def _small_exact_config(config):
     """Return the config of a small model with float32 products, which have no rounding faults."""
-    sizes = {"vocabulary_size": 7, "context": PROBE_LENGTH, "num_blocks": 2, "dropout": 0.0}
-    if isinstance(config.block, tuple):
-        sizes["num_blocks"] = len(config.block)
+    num_blocks = len(config.block) if isinstance(config.block, tuple) else 2
+    sizes = {"vocabulary_size": 7, "context": PROBE_LENGTH, "num_blocks": num_blocks}
+    sizes |= {"dropout": 0.0, "attention": _exact(config.attention)}
     if hasattr(config, "num_classes"):
         sizes |= {"num_classes": 2, "wide": type(config.wide)()}
     if is_translator(config):
-        sizes |= {"source_vocabulary_size": 7, "decoder_blocks": 1}
+        sizes |= {"source_vocabulary_size": 7, "decoder_blocks": len(_pattern(config))}
         sizes |= {"special_tokens": type(config.special_tokens)()}
-    if isinstance(config.attention, Attention) and isinstance(config.attention.function, str):
-        exact = {"function": "exact", "query_chunk_size": 0}
-        sizes["attention"] = dataclasses.replace(config.attention, **exact)
     if isinstance(head := getattr(config, "head", None), OutputLayer):
         sizes["head"] = dataclasses.replace(head, product="exact")
-    return dataclasses.replace(config, **sizes)
+
+    def exact_block(name, block):
+        return dataclasses.replace(block, attention=_exact(block.attention))
+
+    return _replace_blocks(dataclasses.replace(config, **sizes), exact_block)
+
+
+def _exact(attention):
+    """Return attention with float32 products, if it is the library's."""
+    if isinstance(attention, Attention) and isinstance(attention.function, str):
+        return dataclasses.replace(attention, function="exact", query_chunk_size=0)
+    return attention
 
 
 def is_translator(config) -> bool:
@@ -234,10 +257,17 @@ def _perturb(model):
 
 def _with_defaults(config, fields):
     """Return the config with the library's own components in these fields."""
-    defaults = {field: getattr(type(config)(), field) for field in fields - {"activation"}}
+    names = {field for field in fields if not field.startswith(("activation", "block"))}
+    defaults = {field: getattr(type(config)(), field) for field in names}
     if "activation" in fields and isinstance(config.feed_forward, FeedForward):
         defaults["feed_forward"] = dataclasses.replace(config.feed_forward, activation="relu")
-    return dataclasses.replace(config, **defaults)
+
+    def default_block(name, block):
+        block = Block(block.pre_norm) if name in fields else block
+        is_default = f"{name}.attention" in fields
+        return dataclasses.replace(block, attention=None) if is_default else block
+
+    return _replace_blocks(dataclasses.replace(config, **defaults), default_block)
 
 
 def _location(error: Exception, component) -> str:
