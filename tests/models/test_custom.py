@@ -36,6 +36,7 @@ from tlite.models import (
     Loop,
     Pool,
     Positions,
+    Rotary,
     Seq2SeqConfig,
     init_layer,
     make_model,
@@ -249,6 +250,8 @@ def test_a_function_gets_the_keyword_arguments_it_accepts():
 class Tilted(Positions):
     """A bias of scores by the relative position."""
 
+    adds_bias = True
+
     def attention_inputs(self, params, inputs, config, *, is_causal):
         return {"bias": 1.0 * (inputs.key_positions - inputs.positions[:, None])}
 
@@ -278,6 +281,14 @@ def test_an_object_that_is_no_component_is_an_error():
     for field, hint in (("attention", "dataclass"), ("positions", "Positions")):
         with pytest.raises(ValueError, match=f"{field} must be .*{hint}.*Plain"):
             replaced(GENERATOR, {field: Plain()})
+
+    @dataclasses.dataclass(frozen=True)
+    class Subclass(Rotary):
+        def add(self, params, x, positions, config):
+            return 2 * x
+
+    with pytest.raises(ValueError, match=r"positions: derive Subclass from .*Positions"):
+        replaced(GENERATOR, {"positions": Subclass()})
 
 
 # Layers

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from tlite import functional as F
-from tlite.models.components import Attention, FeedForward, Norm, NormFunction
+from tlite.models.components import Attention, FeedForward, NormFunction
 from tlite.models.config import ATTENTION_FUNCTIONS
 from tlite.models.custom import bind_attention, bind_params, call_layer
 from tlite.models.inputs import BlockInputs
@@ -219,7 +219,7 @@ def apply_norm(norm, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batc
         return x
     if isinstance(norm, NormFunction):
         return norm.function(params, x)
-    if not isinstance(norm, Norm):
+    if callable(norm):
         return norm(params, x)
     if norm.method == "layer":
         return F.layer_norm(params, x, norm.epsilon)

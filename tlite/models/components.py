@@ -162,6 +162,9 @@ class Positions:
     A class of your own derives from this one and overrides what it needs.
     """
 
+    adds_bias = False
+    """True if `attention_inputs` returns a `bias`, which the attention function must accept."""
+
     def init(self, rng, config) -> Any:
         """Return the parameters, a dictionary of arrays, or None."""
 
@@ -173,7 +176,7 @@ class Positions:
         """Return fields of `BlockInputs` that depend on its positions, key_positions and window.
 
         `angles` (..., T, K / 2) rotate queries and keys, which `attention_factor` multiplies;
-        `bias` (..., H, T, S) is added to the scores, and the attention function must accept it.
+        `bias` (..., H, T, S) is added to the scores, of a class with `adds_bias = True`.
         `is_causal`: tokens of the model never attend to later ones.
         """
         return {}
@@ -249,6 +252,8 @@ class Rotary(Positions):
 class Relative(Positions):
     """Learned bias of scores by relative position (T5; Raffel et al. 2020, section 2.1)."""
 
+    adds_bias = True
+
     num_buckets: int = 32
     """Buckets of relative positions, each with one number per head."""
     max_distance: int = 128
@@ -263,6 +268,8 @@ class Relative(Positions):
 @dataclass(frozen=True)
 class ALiBi(Positions):
     """Bias of scores proportional to distance (Press et al. 2022)."""
+
+    adds_bias = True
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,8 @@ def resolve(field: str, value: Any) -> Any:
     base = {"positions": Positions, "block": Block}.get(field)
     if base and not isinstance(value, base):
         raise ValueError(f"{field} must be a word or a tlite.models.{base.__name__}: {value!r}")
+    if is_own(value) and isinstance(value, Learned | Sinusoidal | Rotary | Relative | ALiBi):
+        raise ValueError(f"{field}: derive {type(value).__name__} from tlite.models.Positions")
     if isinstance(value, Block) and value.attention is not None:
         return dataclasses.replace(value, attention=resolve("attention", value.attention))
     if not base and not dataclasses.is_dataclass(value):
@@ -250,7 +252,7 @@ def unsupported_attention_kwargs(
 ) -> list[str]:
     """Return the keyword arguments that a model needs and an attention function lacks."""
     required = [name for name in ("scale", "softcap") if getattr(attention, name) is not None]
-    if isinstance(config.positions, Relative | ALiBi):
+    if config.positions.adds_bias:
         required.append("bias")
     return F.unsupported_kwargs(function, required)
 

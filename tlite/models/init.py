@@ -20,7 +20,6 @@ from tlite.models.components import (
     FeedForwardFunction,
     Learned,
     Norm,
-    NormFunction,
     Positions,
     PositionsFunction,
     Projection,
@@ -74,13 +73,11 @@ def init_custom_params(
 def init_norm(rng: Key[Array, ""], config, width: int | None = None) -> Any:
     """Return the parameters of the config's norm of `width` columns, or the model's width."""
     norm, columns = config.norm, width or config.width
-    if isinstance(norm, NormFunction):
-        if init := getattr(norm.function, "init_params", None):
-            required = {"width": None if columns == config.width else columns}
-            return F.bind_supported_kwargs(init, required, width=columns)(rng, config)
-        norm = Norm()
-    if not isinstance(norm, Norm):
-        return norm.init(rng, config)
+    function = getattr(norm, "function", None)
+    if init := getattr(norm, "init", None) or getattr(function, "init_params", None):
+        required = {"width": None if columns == config.width else columns}
+        return F.bind_supported_kwargs(init, required, width=columns)(rng, config)
+    norm = norm if isinstance(norm, Norm) else Norm()
     bias = jnp.zeros(columns) if norm.method == "layer" and has_bias(norm, config) else None
     return F.NormParameters(jnp.full(columns, 1 - norm.offset), bias)
 

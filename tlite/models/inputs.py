@@ -123,6 +123,8 @@ def window_inputs(model, inputs: BlockInputs, window: int) -> BlockInputs:
         bias = jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)
         return replace(inputs, bias=bias)
     fields = encoding.attention_inputs(params, inputs, config, is_causal=model.is_causal)
+    if "bias" in fields and not encoding.adds_bias:
+        raise ValueError(f"{type(encoding).__name__} returns a bias: set adds_bias = True")
     return replace(inputs, **fields)
 
 
