@@ -1,4 +1,4 @@
-"""What a user's parts must do is tried before a run begins; what they don't is one sentence."""
+"""The probe tries user components before a run; a fault is an error of one line."""
 
 import dataclasses
 import doctest
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from tlite import functional as F
+from tlite import models
 from tlite.decoding import generate
 from tlite.errors import UserError
 from tlite.models import (
@@ -17,13 +18,12 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
-    Layer,
-    Learned,
     LMHead,
-    Rotary,
+    Positions,
     Seq2SeqConfig,
+    block,
+    components,
     make_model,
-    parts,
 )
 from tlite.models.custom import probe, user_components
 
@@ -40,15 +40,15 @@ def forgetful(query, key, value, mask=None):
     return attention(query, key, value)
 
 
-def placed(query, key, value, mask=None):
-    """Counts the places of its queries from 0, as if there were no cache."""
-    far = jnp.arange(query.shape[-2])[:, None] - jnp.arange(key.shape[-2])
-    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * far**2, where=mask)
+def counting(query, key, value, mask=None):
+    """Count positions of queries from 0, as if there were no cache."""
+    distances = jnp.arange(query.shape[-2])[:, None] - jnp.arange(key.shape[-2])
+    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * distances**2, where=mask)
     return weights @ value, weights
 
 
-def distant(query, key, value, mask=None, *, distances):
-    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * distances**2, where=mask)
+def relative(query, key, value, mask=None, *, relative_positions):
+    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * relative_positions**2, where=mask)
     return weights @ value, weights
 
 
@@ -58,12 +58,12 @@ def infinite(query, key, value, mask=None):
 
 
 def counted(positions, width):
-    """Counts the positions from 0, however they are numbered."""
+    """Count positions from 0, whatever the argument."""
     return jnp.ones((*positions.shape[:-1], 1, width)) * jnp.arange(positions.shape[-1])[:, None]
 
 
 def summed(params, x):
-    """Adds the vectors before each, as far as they are in the same call."""
+    """Sum of the vectors of earlier tokens of the same call."""
     return jnp.cumsum(x, axis=-2)
 
 
@@ -72,53 +72,59 @@ def plain(params, x):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaling(Layer):
-    """A layer in the place of attention that looks at nothing else."""
+class Scaling:
+    """An attention layer without attention, which returns y alone and accepts no keyword."""
 
     def init(self, rng, config):
         return {"scale": jnp.ones(config.width)}
 
-    def __call__(self, params, x, look):
-        return params.scale * x, None
+    def __call__(self, params, x, inputs):
+        return params.scale * x
 
 
 class Mixing(Block):
-    """A block whose tokens see the mean of all."""
+    """A block that adds the mean of all tokens."""
 
-    def __call__(self, params, x, look, config):
-        x, rows = super().__call__(params, x, look, config)
-        return x + x.mean(-2, keepdims=True), rows
+    def __call__(self, params, x, inputs, *, config, cache=None):
+        config = dataclasses.replace(config, block=Block())
+        x, cache, aux = block(params, x, inputs, config=config, cache=cache)
+        return x + x.mean(-2, keepdims=True), cache, aux
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut(Layer):
-    """A layer of x alone, whose output is too short, or that is called otherwise."""
+class Cut:
+    """A layer whose output is too short, or that accepts no `inputs`."""
 
-    takes_look: bool = True
+    accepts_inputs: bool = True
 
     def init(self, rng, config):
         return {}
 
-    def __call__(self, params, x, *look):
-        assert self.takes_look or not look, "no look"
-        return x[..., :3], None
+    def __call__(self, params, x, *inputs):
+        assert self.accepts_inputs or not inputs, "no inputs"
+        return x[..., :3]
 
 
 @dataclasses.dataclass(frozen=True)
-class Backwards(Rotary):
-    """Positions from the end of what there is, so that they change as a text grows."""
+class Backwards(Positions):
+    """Rotary positions from the end of a call, which change as a text grows."""
 
-    def attention_inputs(self, params, look, config, **settings):
-        look = dataclasses.replace(look, positions=look.positions[..., ::-1])
-        return super().attention_inputs(params, look, config, **settings)
+    def attention_inputs(self, params, inputs, config, *, is_causal):
+        angles = inputs.positions[..., ::-1, None] * jnp.arange(1.0, 1 + config.head_dim // 2)
+        return {"angles": angles[..., None, :, :] if angles.ndim > 2 else angles}
 
 
-class Unplaced(Learned):
+class WithoutArguments(Positions):
     def add(self, x):
         return x
 
 
-def told(config) -> str:
+class Undeclared(Positions):
+    def attention_inputs(self, params, inputs, config, *, is_causal):
+        return {"bias": jnp.zeros(())}
+
+
+def probe_error(config) -> str:
     with pytest.raises(UserError) as caught:
         probe(config, make_model)
     assert "\n" not in str(caught.value)
@@ -126,8 +132,8 @@ def told(config) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_that_do_what_a_model_needs_pass(kind):
-    config = dataclasses.replace(KINDS[kind], attention=distant, norm=lambda params, x: x)
+def test_correct_components_pass(kind):
+    config = dataclasses.replace(KINDS[kind], attention=relative, norm=lambda params, x: x)
     assert user_components(config).keys() == {"attention", "norm"}
     probe(config, make_model)
 
@@ -135,33 +141,32 @@ def test_parts_that_do_what_a_model_needs_pass(kind):
 @pytest.mark.parametrize("zero_output", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
-    seen = "padding" if kind is ClassifierConfig else "later ones"
-    said = told(
-        dataclasses.replace(KINDS[kind], attention=Attention(forgetful, zero_output=zero_output))
-    )
-    assert said.startswith("forgetful, as attention")
-    assert seen in said
-    assert "mask" in said
+    visible = "padding" if kind is ClassifierConfig else "later ones"
+    component = Attention(forgetful, zero_output=zero_output)
+    message = probe_error(dataclasses.replace(KINDS[kind], attention=component))
+    assert message.startswith("forgetful, as attention")
+    assert visible in message
+    assert "mask" in message
 
 
 @pytest.mark.parametrize("kind", [GeneratorConfig, Seq2SeqConfig])
 @pytest.mark.parametrize(
-    ("slot", "function", "hint"),
+    ("field", "function", "hint"),
     [
-        ("attention", placed, "`distances`"),
+        ("attention", counting, "`relative_positions`"),
         ("positions", counted, "positions"),
         ("feed_forward", summed, "each position"),
     ],
 )
-def test_a_cache_that_changes_logits_is_an_error(kind, slot, function, hint):
-    said = told(dataclasses.replace(KINDS[kind], **{slot: function}))
-    assert f"as {slot}, decodes otherwise" in said
-    assert hint in said
-    (measured,) = re.findall(r"logits differ by ([0-9.e-]+)", said)
+def test_a_cache_that_changes_logits_is_an_error(kind, field, function, hint):
+    message = probe_error(dataclasses.replace(KINDS[kind], **{field: function}))
+    assert f"as {field}, decodes differently" in message
+    assert hint in message
+    (measured,) = re.findall(r"logits differ by ([0-9.e-]+)", message)
     assert float(measured) > 1e-3
 
 
-def test_the_probe_computes_exactly_what_is_trained_in_bfloat16():
+def test_rounding_of_bfloat16_is_no_fault():
     """Rounding of 5e-4 between a cached and a full pass is no fault of a component."""
     sizes = {"width": 64, "num_heads": 4, "positions": "rotary", "block": "pre_norm"}
     head = LMHead(tied=True, product="mixed")
@@ -169,20 +174,19 @@ def test_the_probe_computes_exactly_what_is_trained_in_bfloat16():
     probe(config, make_model)
 
 
-def test_a_model_without_cached_rows_passes_and_generates():
-    """Attention that returns None for its cache entries, as documented."""
+def test_a_layer_without_cache_entries_passes_and_generates():
     config = dataclasses.replace(KINDS[GeneratorConfig], attention=Scaling(), vocabulary_size=7)
     probe(config, make_model)
     model = make_model(config, rng=jax.random.key(0))
     prompt, settings = jnp.array([[1, 2, 3]]), {"rng": jax.random.key(0), "sampler": F.greedy}
     text = generate(model, prompt, num_tokens=5, **settings)
     for end in range(5):
-        seen = jnp.concatenate([prompt, text[:, :end]], axis=1)
-        assert model(seen)[0, -1].argmax() == text[0, end]
+        tokens = jnp.concatenate([prompt, text[:, :end]], axis=1)
+        assert model(tokens)[0, -1].argmax() == text[0, end]
 
 
 @pytest.mark.parametrize(
-    ("slot", "function", "words"),
+    ("field", "function", "contract"),
     [
         ("attention", lambda query, key, value, mask: query, "weights (..., H, T, S)"),
         ("norm", lambda x: x, "gets (params, x"),
@@ -190,55 +194,59 @@ def test_a_model_without_cached_rows_passes_and_generates():
         ("feed_forward", lambda params, x: x[..., :3], "must return x (..., T, D)"),
     ],
 )
-def test_a_function_that_is_called_otherwise_is_told_with_its_line(slot, function, words):
-    said = told(dataclasses.replace(KINDS[GeneratorConfig], **{slot: function}))
-    assert said.startswith(f"<lambda>, as {slot}, gets")
-    assert words in said
-    assert "test_probe.py:" in said
+def test_a_function_s_wrong_signature_is_an_error_with_its_line(field, function, contract):
+    message = probe_error(dataclasses.replace(KINDS[GeneratorConfig], **{field: function}))
+    assert message.startswith(f"<lambda>, as {field}, gets")
+    assert contract in message
+    assert "test_probe.py:" in message
 
 
-@pytest.mark.parametrize("slot", ["attention", "feed_forward"])
-@pytest.mark.parametrize("layer", [Cut(), Cut(takes_look=False)], ids=["shape", "call"])
-def test_a_layer_is_told_what_a_layer_gets_with_its_line(slot, layer):
-    said = told(dataclasses.replace(KINDS[GeneratorConfig], **{slot: layer}))
-    contract = "gets (params, x (..., T, D), look); it must return y (..., T, D) and what a cache"
-    assert said.startswith(f"Cut, as {slot}, {contract}")
-    assert "test_probe.py:" in said
+@pytest.mark.parametrize("field", ["attention", "feed_forward"])
+@pytest.mark.parametrize("layer", [Cut(), Cut(accepts_inputs=False)], ids=["shape", "call"])
+def test_a_layer_s_contract_is_in_the_error_with_its_line(field, layer):
+    message = probe_error(dataclasses.replace(KINDS[GeneratorConfig], **{field: layer}))
+    contract = "gets (params, x (..., T, D), inputs); it must return y (..., T, D) or (y, cache"
+    assert message.startswith(f"Cut, as {field}, {contract}")
+    assert "test_probe.py:" in message
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("fields", "message"),
     [
         ({"block": Mixing()}, "Mixing, as block, lets tokens see later ones"),
         (
             {"attention": infinite},
             "infinite, as attention, gives numbers or gradients that",
         ),
-        ({"positions": Backwards()}, "Backwards, as positions, decodes otherwise than it trains"),
+        ({"positions": Backwards()}, "Backwards, as positions, decodes differently than it trains"),
         (
-            {"positions": Unplaced()},
-            "Unplaced, as positions, needs the methods add and attention_inputs",
+            {"positions": WithoutArguments()},
+            "WithoutArguments, as positions, needs the methods add and attention_inputs",
         ),
         (
             {"norm": lambda params, x: x, "feed_forward": FeedForward(activation=lambda x: x)}
             | {"attention": forgetful},
             "forgetful, as attention",
         ),
+        ({"positions": Undeclared()}, "Undeclared, as positions, "),
     ],
 )
-def test_the_part_at_fault_is_named_and_its_fault(parts, said):
-    assert told(dataclasses.replace(KINDS[GeneratorConfig], **parts)).startswith(said)
+def test_the_component_at_fault_and_its_fault_are_named(fields, message):
+    error = probe_error(dataclasses.replace(KINDS[GeneratorConfig], **fields))
+    assert error.startswith(message)
 
 
-def test_the_librarys_own_parts_are_not_tried():
+def test_library_components_are_not_tried():
     assert not user_components(
         dataclasses.replace(KINDS[GeneratorConfig], attention=Attention("mixed"))
     )
 
 
-@pytest.mark.parametrize("part", ["Norm", "Attention", "FeedForward", "Positions", "Block"])
-def test_the_example_in_the_help_of_a_part_works_and_passes(part):
-    names = {**vars(parts), "GeneratorConfig": GeneratorConfig}
-    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(parts, part), part, globs=names)
+@pytest.mark.parametrize("component", ["Norm", "Attention", "FeedForward", "Positions", "Block"])
+def test_the_example_in_a_component_s_docstring_passes(component):
+    names = vars(components) | {"jax": jax, "jnp": jnp} | vars(models)
+    documented = getattr(models, component)
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(documented, component, globs=names)
     assert doctest.DocTestRunner().run(example, clear_globs=False).failed == 0
     probe(example.globs["config"], make_model)

@@ -149,6 +149,7 @@ class FeedForwardFunction:
     function: Callable
 
 
+@dataclass(frozen=True)
 class Positions:
     """Position encoding: added to the embeddings, or changing the scores of attention.
 
