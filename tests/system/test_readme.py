@@ -91,13 +91,13 @@ STANDS_FOR = {
 OUTCOME = """
 import json
 import numpy as np
-shapes = {name: weights.shape for name, weights in inside.items()}
+shapes = {name: weights.shape for name, weights in captured.items()}
 plain = tlite.inspection.run(model, tokens)[0]
 changed = not np.allclose(plain, logits, atol=1e-4)
-assert {*inside} < {*tlite.inspection.tap_names(model)}
+assert {*captured} < {*tlite.inspection.tap_names(model)}
 print(json.dumps([len(tokens), len(tokenizer), shapes, logits.shape, changed]))
 """
-"""What the block that looks inside has made."""
+"""Checks the results of the block of code on inspection."""
 
 GOOD, BAD = "superb sound and a superb price", "it broke and it was not worth the money"
 

@@ -1,20 +1,19 @@
 """Capture and edit the values inside a model by name, as a pure function.
 
-A name is the value's path: `embedding`, `blocks.2.attention.weights`, `blocks.1.residual`, `final`;
-in an encoder-decoder it begins with `encoder.` or `decoder.`. In a pattern, `*` matches any
-characters: `blocks.*.attention.weights`.
+A name is the value's path: `embedding`, `blocks.2.attention.weights`, `blocks.1.residual`,
+`final`, `logits`; in an encoder-decoder it begins with `encoder.` or `decoder.`, except `logits`.
+In a pattern, `*` matches any characters: `blocks.*.attention.weights`.
 """
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from tlite.models import Seq2Seq
+from tlite.models import Seq2Seq, SequenceClassifier
 
 
 def run(
@@ -25,14 +24,13 @@ def run(
 ) -> tuple[Array, dict[str, Array]]:
     """Return the model's logits, and the captured values by name in order of computation.
 
-    Works under `jit`, `grad` and `vmap`. Without `capture` and `edit`, it compiles to the same
-    program as the model alone.
+    Works under `jit`, `grad` and `vmap`.
 
     Args:
         inputs: tokens; for an encoder-decoder, source and target tokens.
         capture: names or patterns of values to return, after edits.
-        edit: maps names or patterns to functions of the value. The model continues with the
-            result; all functions that match a name are applied, in this order.
+        edit: functions by name or pattern. The model continues with the function's result; all
+            that match a name are applied, in order.
 
     Raises:
         ValueError: a pattern matches no name, or an edit changes a shape.
@@ -45,10 +43,10 @@ def run(
     def tap(name: str, value: Array) -> Array:
         names.append(name)
         shape = value.shape
-        for function in (edit[pattern] for pattern in edit if fnmatchcase(name, pattern)):
-            value = jnp.asarray(function(value))
-            if value.shape != shape:
-                raise ValueError(f"the edit of {name} changes its shape {shape} to {value.shape}")
+        for pattern in edit:
+            value = jnp.asarray(edit[pattern](value)) if fnmatchcase(name, pattern) else value
+        if value.shape != shape:
+            raise ValueError(f"the edit of {name} changes its shape {shape} to {value.shape}")
         if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value
@@ -60,29 +58,26 @@ def run(
 
 
 def tap_names(model, *inputs: Array) -> list[str]:
-    """Return the names of all values that can be captured or edited, in order of computation.
+    """Return the names of all values, in order of computation.
 
     Args:
-        inputs: as those of `run`; by default, the shortest that the model accepts.
+        inputs: those of `run`; by default, the shortest that the model accepts.
     """
-    shapes: tuple[Any, ...] = inputs
     if not inputs:
-        wide = getattr(model.config, "wide", None)
-        length = model.config.context + 1 if wide and wide.has_ngrams else 1
-        number = 2 if isinstance(model, Seq2Seq) else 1
-        shapes = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
+        has_ngrams = isinstance(model, SequenceClassifier) and model.config.wide.has_ngrams
+        tokens = jnp.zeros(model.config.context + 1 if has_ngrams else 1, int)
+        inputs = (tokens, tokens) if isinstance(model, Seq2Seq) else (tokens,)
     captured: dict[str, Array] = {}
-    jax.eval_shape(lambda *inputs: captured.update(run(model, *inputs, capture="*")[1]), *shapes)
+    jax.eval_shape(lambda *inputs: captured.update(run(model, *inputs, capture="*")[1]), *inputs)
     return list(captured)
 
 
-def match_names(pattern: str, names: Iterable[str]) -> list[str]:
+def match_names(pattern: str, names: list[str]) -> list[str]:
     """Return the names that match the pattern.
 
     Raises:
         ValueError: no name matches; the message lists the closest ones.
     """
-    names = list(names)
     if matches := [name for name in names if fnmatchcase(name, pattern)]:
         return matches
     closest = difflib.get_close_matches(pattern, names, n=4, cutoff=0.0)

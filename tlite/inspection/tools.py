@@ -1,7 +1,6 @@
-"""Analyses of a model: logit lens, attention patterns, ablation, patching, saliency.
+"""Analyses of a model, for use under `jit` and `vmap`.
 
-Each is a pure function that works under `jit` and `vmap`. Repeated forward passes run
-sequentially (`jax.lax.map`), so that they need no more memory than one.
+Repeated forward passes run sequentially (`jax.lax.map`): they need no more memory than one.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +16,9 @@ from tlite.models.transformer import final_norm
 
 
 def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
-    """Return the prediction from the residual stream x_l after the embedding and each block.
+    """Return softmax(head(norm(x_l))) of the residual streams x_l (nostalgebraist 2020).
 
-    softmax(head(norm(x_l))) (nostalgebraist 2020), for the decoder of an encoder-decoder; the last
-    row is the model's prediction.
+    x_0 is the embedding and x_l the output of block l, in an encoder-decoder the decoder's.
 
     Raises:
         TypeError: the model has no logits at every position, as a classifier.
@@ -33,7 +31,7 @@ def logit_lens_top_k(
 ) -> tuple[Float[Array, "L1 T K"], Int[Array, "L1 T K"]]:
     """Return the `k` largest probabilities of `logit_lens`, and their tokens.
 
-    Needs memory for the (T, V) logits of one depth only.
+    Memory is that of one row (T, V).
     """
 
     def top_k(logits):
@@ -48,8 +46,8 @@ def _map_over_depth(model, inputs, function: Callable):
     if not hasattr(model, "logits"):
         raise TypeError(f"a {type(model).__name__} has no logits at every position")
     prefix, stack = ("decoder.", model.decoder) if isinstance(model, Seq2Seq) else ("", model)
-    _, captured = run(model, *inputs, capture=[f"{prefix}embedding", f"{prefix}blocks.*.residual"])
-    streams = jnp.stack(list(captured.values()))
+    names = f"{prefix}embedding", f"{prefix}blocks.*.residual"
+    streams = jnp.stack(list(run(model, *inputs, capture=names)[1].values()))
     return jax.lax.map(lambda x: function(model.logits(final_norm(stack, x))), streams)
 
 
@@ -59,12 +57,9 @@ def pseudo_log_likelihoods(
     mask_id: int | Int[Array, ""],
     positions: Int[Array, "N"] | None = None,
 ) -> Float[Array, "N V"]:
-    """Return a masked model's log p(x_t | all other tokens), masking one position at a time.
+    """Return a masked model's log p(x_t | all other tokens) for each position t, or those passed.
 
     The values at the tokens sum up to the text's pseudo-log-likelihood (Salazar et al. 2020).
-
-    Args:
-        positions: positions to mask; by default all.
     """
 
     def log_probabilities(position):
@@ -85,9 +80,9 @@ def repeated_tokens(
 def attention_pattern_scores(
     weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*batch T"]
 ) -> dict[str, Float[Array, "H"]]:
-    """Return the fraction of each causal head's attention that follows a known pattern.
+    """Return the fraction of a causal head's attention on each pattern's keys.
 
-    The keys of each pattern; a score is the mean over all queries that have such a key:
+    A score is the mean over the queries that have such a key:
 
         previous   the token before the query
         duplicate  earlier tokens equal to the query
@@ -119,10 +114,7 @@ def score_attention_patterns(model, tokens: Int[Array, "B T"]) -> dict[str, Floa
 
 
 def ablate_heads(
-    model,
-    *inputs: Array,
-    metric: Callable[[Array], Array],
-    layer: str = "blocks.*.attention",
+    model, *inputs: Array, metric: Callable[[Array], Array], layer: str = "blocks.*.attention"
 ) -> Float[Array, "L H"]:
     """Return metric(logits) with the output of one head set to 0, for each head.
 
@@ -141,10 +133,9 @@ def patch_residual(
     metric: Callable[[Array], Array],
     name: str = "blocks.*.residual",
 ) -> Float[Array, "L T"]:
-    """Return metric(logits) of the corrupted text with one vector restored from the clean text.
+    """Return metric(logits) of a corrupted text with one vector restored from the clean text.
 
-    Activation patching (Meng et al. 2022): a layer and position where this restores the metric of
-    the clean text carries the information.
+    Activation patching (Meng et al. 2022): a vector that restores the metric carries what matters.
     """
     _, values = run(model, clean, capture=name)
     return _replace_each(model, (corrupted,), metric, values, clean.shape[-1], trailing_axes=1)
@@ -153,11 +144,10 @@ def patch_residual(
 def _replace_each(
     model, inputs, metric: Callable, values: Mapping, size: int, *, trailing_axes: int
 ) -> Float[Array, "L N"]:
-    """Return metric(logits) with one row of one value replaced, for each value and row.
+    """Return metric(logits) with one of `size` rows of one value replaced, for each value and row.
 
     Args:
-        values: replacements, by the name of the value.
-        size: number of rows N of each value.
+        values: replacements by name.
         trailing_axes: number of axes after that of the rows.
     """
 
@@ -175,13 +165,11 @@ def _replace_each(
 def gradient_times_input(
     model, tokens: Int[Array, "T"], index: int | Int[Array, ""]
 ) -> Float[Array, "T2"]:
-    """Return x_t . d logit_index / d x_t for the embedding x_t of each token.
+    """Return x_t . d logit_index / d x_t for each token's embedding x_t (Shrikumar et al. 2016).
 
-    Shrikumar et al. 2016. In a model linear in its embeddings, the values sum up to the logit
-    without the bias. N-gram features have no embedding: values are those of the tokens alone.
+    N-gram features have no embedding: values are those of the tokens alone.
     """
-    _, captured = run(model, tokens, capture="embedding")
-    embedded = captured["embedding"]
+    embedded = run(model, tokens, capture="embedding")[1]["embedding"]
 
     def logit(x):
         return run(model, tokens, edit={"embedding": lambda _: x})[0][..., index]
