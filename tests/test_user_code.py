@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from tlite import functional as F
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
-from tlite.models import Attention, FeedForward, GeneratorConfig, Layer
+from tlite.models import Block, FeedForward, GeneratorConfig, apply_layer, init_layer
 
 with open({ran!r}, "a") as file:
     file.write("mine\\n")
@@ -39,31 +39,32 @@ with open({ran!r}, "a") as file:
 def squared(x):
     return jax.nn.relu(x) ** 2
 
-def tempered(own, query, key, value, mask=None):
-    return F.scaled_dot_product_attention(query * own.temperature, key, value, mask)
+def tempered(params, query, key, value, mask=None):
+    return F.scaled_dot_product_attention(query * params.temperature, key, value, mask)
 
-tempered.parameters = lambda config, rng: {{"temperature": jnp.ones(())}}
+tempered.init_params = lambda rng, config: {{"temperature": jnp.ones(())}}
 
 @jax.jit
 def compiled(x):
     return 3 * x
 
 @dataclasses.dataclass(frozen=True)
-class Scaled(Layer):
+class Scaled:
     layer: FeedForward
     by: float = 2.0
 
     def init(self, rng, config):
-        return self.layer.init(rng, config)
+        return init_layer(self.layer, rng, config)
 
-    def __call__(self, params, x, look):
-        return self.layer(params, self.by * x, look)
+    def __call__(self, params, x, inputs, *, config):
+        return apply_layer(self.layer, params, self.by * x, inputs, config=config)
 
 number = 7
 again = squared
 inner = FeedForward(activation=squared)
 model = GeneratorConfig(width=8, attention=tempered, feed_forward=inner)
-of_class = GeneratorConfig(width=8, feed_forward=Scaled(inner, 3.0))
+layered = GeneratorConfig(width=8, feed_forward=Scaled(inner, 3.0))
+pattern = GeneratorConfig(width=8, block=(Block(attention=Scaled(inner, 3.0)), Block()))
 experiment = GeneratorExperiment("mine", BuiltinText(), model)
 """
 
@@ -159,22 +160,24 @@ def test_in_another_process_functions_come_from_the_file_that_is_named(mine, for
     activation = model.feed_forward.activation
     assert activation(jnp.array(-3.0)) == 0
     assert activation(jnp.array(3.0)) == 9
-    assert model.attention.function.parameters(model, None) == {"temperature": 1}
+    assert model.attention.function.init_params(None, model) == {"temperature": 1}
     assert through_json(from_dict(Experiment, values)) == values
 
 
-def test_a_part_of_one_s_own_comes_from_the_file_that_is_named(mine, forget):
-    model = run_file(mine).of_class
-    values = through_json(model)
-    assert from_dict(GeneratorConfig, values) == model
+def test_a_layer_is_read_back_from_the_file_that_is_named(mine, forget):
+    program = run_file(mine)
+    models = program.layered, program.pattern
+    values, pattern = map(through_json, models)
+    assert (from_dict(GeneratorConfig, values), from_dict(GeneratorConfig, pattern)) == models
     forget()
     sentence = complaint(from_dict, GeneratorConfig, values)
     assert sentence.startswith("the run uses Scaled of mine.py: name that file, --code mine.py ")
     name_files([mine])
-    again = from_dict(GeneratorConfig, values).feed_forward
-    assert (type(again).__name__, again.by) == ("Scaled", 3.0)
-    assert again.layer.activation(jnp.array(3.0)) == 9
-    assert through_json(from_dict(GeneratorConfig, values)) == values
+    model, block = (from_dict(GeneratorConfig, v) for v in (values, pattern))
+    for layer in (model.feed_forward, block.block[0].attention):
+        assert (type(layer).__name__, layer.by) == ("Scaled", 3.0)
+        assert layer.layer.activation(jnp.array(3.0)) == 9
+    assert through_json(model) == values
     values["feed_forward"]["fields"]["by"] = "x"
     with pytest.raises(ValueError, match=r"^feed_forward: by: expected float, not 'x'"):
         from_dict(GeneratorConfig, values)

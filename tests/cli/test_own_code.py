@@ -1,7 +1,4 @@
-"""Runs with functions of the user's: without --code they are refused, with it they work as ever.
-
-A process remembers the functions it has seen: `another` is one that has seen none.
-"""
+"""Runs with functions of user files: without --code they are refused, with it they work."""
 
 import shutil
 from types import SimpleNamespace
@@ -27,16 +24,16 @@ from tlite.experiment import GeneratorExperiment
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.training import TrainingConfig
 
-def alibi(own, query, key, value, mask=None):
-    """A bias by distance, and a temperature for each head to learn."""
+def alibi(params, query, key, value, mask=None):
+    """ALiBi with a learned temperature for each head."""
     slopes = 2.0 ** -jnp.arange(1, 1 + query.shape[-3])
     scores = jnp.einsum("...tk,...sk->...ts", query, key) / query.shape[-1] ** 0.5
-    scores = own.temperature[:, None, None] * scores
+    scores = params.temperature[:, None, None] * scores
     scores += slopes[:, None, None] * jnp.arange(key.shape[-2])
     weights = jax.nn.softmax(scores, where=mask)
     return weights @ value, weights
 
-alibi.parameters = lambda config, rng: {"temperature": jnp.full(config.num_heads, 3.0)}
+alibi.init_params = lambda rng, config: {"temperature": jnp.full(config.num_heads, 3.0)}
 
 def squared(x):
     return jax.nn.relu(x) ** 2
@@ -50,15 +47,15 @@ experiment = GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfi
 
 
 @pytest.fixture(autouse=True)
-def another(monkeypatch):
-    """As in another process: nothing has been named or run."""
+def new_process(monkeypatch):
+    """Forget the files that were named and run, as a new process."""
     monkeypatch.setattr(user_code, "_named", [])
     monkeypatch.setattr(user_code, "_programs", {})
 
 
 @pytest.fixture(scope="module")
 def trained(train_without_report, tmp_path_factory):
-    """A run, and its file."""
+    """A run of a user's experiment file, and the file."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "text.txt").write_text(TEXT)
     file, settings = folder / "mine.py", {"text": str(folder / "text.txt"), "training": TRAINING}
@@ -69,11 +66,11 @@ def trained(train_without_report, tmp_path_factory):
 @pytest.mark.parametrize(
     "command", ["evaluate {run}", "generate {run}", "inspect {run}", "train --resume {run}"]
 )
-def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
+def test_a_run_without_its_code_file_is_refused_and_unchanged(fails, trained, command):
     assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
     before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
-    told = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
-    assert fails(command).startswith(told)
+    message = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
+    assert fails(command).startswith(message)
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
 
@@ -94,12 +91,12 @@ def test_a_run_resumes_and_prints_a_next_command_that_works(works, trained, copi
 
 
 @pytest.mark.parametrize("line", ["--feed-forward.activation alibi", "--attention 3"])
-def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
-    told = refused(f"train {trained.file} {line} --run x")
-    assert all(word in told for word in line.removeprefix("--").split())
+def test_the_command_line_can_t_set_a_function(refused, trained, line):
+    message = refused(f"train {trained.file} {line} --run x")
+    assert all(word in message for word in line.removeprefix("--").split())
 
 
-def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):
+def test_the_command_line_replaces_a_function_by_a_word(train_without_report, works, trained):
     assert "(default: alibi)" in " ".join(works(f"train {trained.file} --help").split())
     run = train_without_report(
         f"{trained.file} --feed-forward.activation gelu --attention exact"

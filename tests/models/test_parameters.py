@@ -1,4 +1,4 @@
-"""Parameters of parts and models: counted by hand, and drawn as documented."""
+"""Parameters of components and models: counted by hand, and drawn as documented."""
 
 import dataclasses
 import itertools
@@ -27,19 +27,22 @@ from tlite.models import (
     TranslatorHead,
     Wide,
     count_parameters,
+    init_layer,
     make_model,
 )
 from tlite.models.config import PRESETS
+from tlite.models.init import init_embedding, init_linear
 from tlite.models.parameters import named_arrays
+from tlite.models.transformer import embed
 
 KEY = jax.random.key(0)
 V, T, S, D, F, C = 7, 6, 5, 8, 32, 3
 SIZES = {"vocabulary_size": V, "context": T, "width": D, "num_heads": 2}
-ATTENTION, FED, NORM = 4 * D * D + D, 2 * D * F + F + D, 2 * D
-BLOCK = ATTENTION + FED + 2 * NORM
+ATTENTION, FEED_FORWARD, NORM = 4 * D * D + D, 2 * D * F + F + D, 2 * D
+BLOCK = ATTENTION + FEED_FORWARD + 2 * NORM
 DECODER_BLOCK = BLOCK + ATTENTION + NORM
 BIASES, HEAD = D + (F + D) + 2 * D, D * V + V  # of a block
-OF_VECTOR = D * C + C  # a head on a vector
+VECTOR_HEAD = D * C + C  # a classifier's head
 BASES = {
     "generator": (GeneratorConfig(**SIZES, num_blocks=2), V * D + T * D + 2 * BLOCK + HEAD),
     "classifier": (
@@ -56,7 +59,7 @@ BASES = {
     ),
     "logistic": (LogisticConfig(vocabulary_size=V, num_classes=C), V * C + C),
 }
-OF_DENSE = (D + 1) + (T * C + C)
+DENSE_POOL = (D + 1) + (T * C + C)
 CHANGES = [
     ("generator", {"block": Block(True, output_norms=True)}, NORM + 2 * 2 * NORM),
     ("generator", {"block.first_norm": False}, -NORM),
@@ -72,7 +75,7 @@ CHANGES = [
     ("generator", {"bias": False, "norm.bias": True}, -2 * (BIASES - 2 * D) - V),
     ("generator", {"head": LMHead(tied=True, bias=True)}, -D * V),
     ("generator", {"embedding": Embedding(norm=True, type_vocab_size=2)}, NORM + 2 * D),
-    ("classifier", {"pool": Pool("attention")}, OF_VECTOR + (D + 1) - OF_DENSE),
+    ("classifier", {"pool": Pool("attention")}, VECTOR_HEAD + (D + 1) - DENSE_POOL),
     ("classifier", {"wide": Wide(10, 10, 5)}, 2 * ((V + 10) * C + C) + 5 * C + C),
     ("masked", {"head_bias": False, "projection.norm": False}, -V - NORM),
     ("seq2seq", {"head": TranslatorHead("shared")}, HEAD),
@@ -90,30 +93,31 @@ def shapes(config):
     return jax.eval_shape(lambda: make_model(config, rng=KEY))
 
 
-@pytest.mark.parametrize(("kind", "parts", "change"), CHANGES, ids=str)
-def test_parts_change_the_count_as_by_hand(kind, parts, change):
+@pytest.mark.parametrize(("kind", "fields", "change"), CHANGES, ids=str)
+def test_parameter_counts_equal_those_by_hand(kind, fields, change):
     config, count = BASES[kind]
     assert count_parameters(shapes(config)) == count
-    assert count_parameters(shapes(replaced(config, parts))) == count + change
+    assert count_parameters(shapes(replaced(config, fields))) == count + change
 
 
-# How they are drawn
+# Initial values
 
 CONFIG = GeneratorConfig(vocabulary_size=V)
 
 
 def test_parameters_are_drawn_as_documented():
-    kernel, limit = np.asarray(linear(KEY, 100, 200).kernel), np.sqrt(6 / 300)
+    kernel, limit = np.asarray(init_linear(KEY, 100, 200).kernel), np.sqrt(6 / 300)
     assert 0.99 * limit < np.abs(kernel).max() <= limit
     assert_close(kernel.std(), limit / np.sqrt(3), 1e-2)
-    assert not linear(KEY, 3, 5, zeros=True).kernel.any()
+    assert not init_linear(KEY, 3, 5, zeros=True).kernel.any()
     config = dataclasses.replace(CONFIG, vocabulary_size=500, width=100, num_heads=1)
-    for part, deviation in (
+    for embedding, std in (
         (Embedding(), 0.02),
         (Embedding(scale=True), 0.1),
         (Embedding(0.3, scale=True), 0.3),
     ):
-        assert_close(part.init(KEY, config)["table"].std() / deviation, 1.0, 2e-2)
+        table = init_embedding(KEY, dataclasses.replace(config, embedding=embedding))["table"]
+        assert_close(table.std() / std, 1.0, 2e-2)
     assert not any(
         leaf.any() for leaf in jax.tree.leaves(make_model(BASES["logistic"][0], rng=KEY))
     )
@@ -121,55 +125,54 @@ def test_parameters_are_drawn_as_documented():
 
 @pytest.mark.parametrize("kind", [GeneratorConfig, ClassifierConfig, Seq2SeqConfig])
 def test_positions_change_nothing_but_positions(kind):
-    """A comparison of positions varies no embedding."""
+    """Tokens at position 0 have the same vectors, without those of the position."""
 
     def embedding(positions):
         sizes = {"vocabulary_size": V, "source_vocabulary_size": V, "num_classes": C}
         names = {field.name for field in dataclasses.fields(kind)}
         sizes = {name: size for name, size in sizes.items() if name in names}
         model = make_model(kind(**sizes, positions=positions), rng=KEY)
-        stack = getattr(model, "encoder", model)
-        at_zero = {"learned": stack.learned_positions, "sinusoidal": None}
-        if at_zero.get(positions):
-            stack.positions.table = jnp.zeros_like(stack.positions.table)
-        return stack.embed(jnp.arange(1)) - (positions == "sinusoidal") * (jnp.arange(32) % 2)
+        model = getattr(model, "encoder", model)
+        if positions == "learned":
+            model.positions.table[...] = jnp.zeros_like(model.positions.table[...])
+        return embed(model, jnp.arange(1)) - (positions == "sinusoidal") * (jnp.arange(32) % 2)
 
     plain = embedding("none")
     for positions in ("learned", "sinusoidal", "rotary"):
         assert_close(embedding(positions), plain)
 
 
-def drawn_params(config, rng, width=16):
+def init_params(rng, config, width=16):
     return {"drawn": jax.random.uniform(rng, (2, width))}
 
 
-def custom(function):
-    """The function, with parameters of its own."""
-    function.parameters = drawn_params
+def with_params(function):
+    """Return the function with initial parameters."""
+    function.init_params = init_params
     return function
 
 
-@custom
+@with_params
 def scaled_attention(params, query, key, value, mask=None):
     return functional.scaled_dot_product_attention(query * params.drawn[0], key, value, mask)
 
 
-@custom
+@with_params
 def scaled_norm(params, x):
     return x * params.drawn[0]
 
 
-@custom
+@with_params
 def scaled_tanh(params, x):
     return jnp.tanh(x) * params.drawn[0, 0]
 
 
-@custom
+@with_params
 def scaled_layer(params, x):
     return x * params.drawn[0]
 
 
-@custom
+@with_params
 def vectors(params, positions, width):
     return positions[..., None] * params.drawn[0]
 
@@ -184,7 +187,7 @@ DRAWN = {
     "custom": {**CUSTOM, "feed_forward": scaled_layer, "positions": vectors, "block": "pre_norm"},
     "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=scaled_tanh)},
 }
-CHOICES = {slot: [*PRESETS[slot]] for slot in ("norm", "positions", "block")}
+CHOICES = {field: [*PRESETS[field]] for field in ("norm", "positions", "block")}
 OTHERS = {
     GeneratorConfig: {},
     MaskedConfig: {"projection": Projection(scaled_tanh)},
@@ -193,13 +196,13 @@ OTHERS = {
 }
 
 
-PRESETS = [
-    (GeneratorConfig, {slot: words[i % len(words)] for slot, words in CHOICES.items()})
+WORDS = [
+    (GeneratorConfig, {field: words[i % len(words)] for field, words in CHOICES.items()})
     for i in range(max(map(len, CHOICES.values())))
 ]
 
 
-@pytest.mark.parametrize(("kind", "fields"), [*PRESETS, *itertools.product(OTHERS, DRAWN.values())])
+@pytest.mark.parametrize(("kind", "fields"), [*WORDS, *itertools.product(OTHERS, DRAWN.values())])
 def test_no_two_drawn_arrays_are_correlated(kind, fields):
     sizes = {"vocabulary_size": 32, "context": 16, "width": 16, "num_heads": 1, "num_blocks": 2}
     config = kind(**sizes, **OTHERS[kind], **fields)
@@ -211,20 +214,20 @@ def test_no_two_drawn_arrays_are_correlated(kind, fields):
         assert abs(np.corrcoef(x[:size], y[:size])[0, 1]) < 0.9, (one, other)
 
 
-def test_a_gate_leaves_the_other_layers_as_they_are_drawn_without():
-    gated, plain = (FeedForward(6, gated=gated).init(KEY, CONFIG) for gated in (True, False))
+def test_a_gate_does_not_change_the_other_initial_layers():
+    gated, plain = (init_layer(FeedForward(6, gated=g), KEY, CONFIG) for g in (True, False))
     assert_same((gated.hidden, gated.output), (plain.hidden, plain.output))
 
 
-def test_a_norm_of_heads_has_as_many_parameters_as_they_have_columns():
+def test_a_norm_of_heads_has_parameters_of_their_width():
     def powers(params, x):
         return x * params.power
 
-    powers.parameters = lambda config, rng, *, width: {"power": jnp.ones(width)}
+    powers.init_params = lambda rng, config, *, width: {"power": jnp.ones(width)}
     config = GeneratorConfig(**SIZES, norm=powers, attention=Attention(query_key_norm=True))
     block = shapes(config).blocks[0]
     assert block.attention.query_norm.power.shape == (4,)
     assert block.attention_norm.power.shape == (D,)
-    powers.parameters = lambda config, rng: {"power": jnp.ones(config.width)}
+    powers.init_params = lambda rng, config: {"power": jnp.ones(config.width)}
     with pytest.raises(ValueError, match="'width'"):
         shapes(config)

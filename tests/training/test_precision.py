@@ -17,7 +17,6 @@ from tlite.models import (
     CausalLM,
     ClassifierConfig,
     GeneratorConfig,
-    Layer,
     LMHead,
     LogisticConfig,
     Seq2Seq,
@@ -139,10 +138,16 @@ def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, m
 
 
 @dataclasses.dataclass(frozen=True)
-class Nothing(Layer):
-    """In the place of attention."""
+class Custom:
+    """A user's attention layer."""
 
     function: str = "auto"
+
+    def init(self, rng, config):
+        return {}
+
+    def __call__(self, params, x, inputs):
+        return x
 
 
 def model(context=1024, attention="auto"):
@@ -155,23 +160,23 @@ AUTO = [
     ("mixed", model(127), Attention("exact")),
     ("mixed", model(128), Attention("mixed")),
     ("mixed", model(512), Attention("mixed", query_chunk_size=64)),
-    # rows are for what is causal, and may be named
+    # chunks are for causal attention
     ("mixed", ClassifierConfig(context=512), Attention("mixed")),
     (
         "float32",
         model(64, Attention("auto", query_chunk_size=16)),
         Attention("exact", query_chunk_size=16),
     ),
-    # exact where the kernels lack something
+    # exact where a kernel does not support an option
     (
         "mixed",
         model(attention=Attention("auto", softcap=5.0)),
         Attention("exact", query_chunk_size=64, softcap=5.0),
     ),
-    # what is named stays
+    # no "auto", no decision
     *[("mixed", model(attention=name), Attention(name)) for name in ("exact", "mixed")],
     ("mixed", model(attention=F.scaled_dot_product_attention), None),
-    ("mixed", model(attention=Nothing()), Nothing()),
+    ("mixed", model(attention=Custom()), Custom()),
 ]
 
 

@@ -112,8 +112,11 @@ def resolve(field: str, value: Any) -> Any:
         raise ValueError(f"{field}: derive {type(value).__name__} from tlite.models.Positions")
     if isinstance(value, Block) and value.attention is not None:
         return dataclasses.replace(value, attention=resolve("attention", value.attention))
-    if not base and not dataclasses.is_dataclass(value):
-        raise ValueError(f"{field} must be a word, a function or a dataclass: {value!r}")
+    library = Norm | NormFunction | Attention | FeedForward | FeedForwardFunction
+    is_layer = isinstance(value, library) or callable(value)
+    if not base and not (dataclasses.is_dataclass(value) and is_layer):
+        expected = "a word, a function, or a dataclass with init and a call"
+        raise ValueError(f"{field} must be {expected}: {value!r}")
     return value
 
 
