@@ -1,4 +1,4 @@
-"""Generation: the window slides, keys decide, and one program serves all prompts."""
+"""Tests of generation: sliding windows, keys, compilations, samplers and taps."""
 
 import itertools
 import sys
@@ -43,11 +43,11 @@ def draw(model, prompt=PROMPT, num_tokens=16, seed=0, lengths=None, **settings):
     return jax.device_get(generate(model, jnp.asarray(prompt), **settings))
 
 
-def test_the_same_key_gives_the_same_tokens_another_key_others_and_fewer_are_their_beginning(model):
-    whole = draw(model)
-    np.testing.assert_array_equal(draw(model), whole)
-    np.testing.assert_array_equal(draw(model, num_tokens=5), whole[:5])
-    assert (whole != draw(model, seed=1)).any()
+def test_tokens_repeat_with_their_key_and_begin_with_fewer(model):
+    expected = draw(model)
+    np.testing.assert_array_equal(draw(model), expected)
+    np.testing.assert_array_equal(draw(model, num_tokens=5), expected[:5])
+    assert (expected != draw(model, seed=1)).any()
 
 
 @pytest.mark.parametrize("size", [1, 5, 20])
@@ -59,36 +59,35 @@ def test_a_stream_yields_the_tokens_of_generate_in_chunks(model, size):
     stop = int(expected[9])
     chunks = list(stream(model, PROMPT, stop=stop, **options))
     tokens = np.concatenate(chunks)
-    assert tokens[tokens >= 0].tolist() == up_to(expected, [stop])
+    assert tokens[tokens >= 0].tolist() == before_stop(expected, [stop])
     assert len(chunks) == (tokens >= 0).sum() // size + 1
 
 
 BATCH = np.array([[3, 1, 4, 1], [5, 9, 2, 0], [1, 0, 0, 0]])
 
 
-def up_to(row, stop):
+def before_stop(row, stop):
     return list(itertools.takewhile(lambda token: token not in stop, row.tolist()))
 
 
 @pytest.mark.parametrize("slide", [1, 3])
-def test_what_comes_before_a_stop_token_is_what_comes_without_one(model, slide):
+def test_tokens_before_a_stop_token_do_not_depend_on_it(model, slide):
     """Whether rows end soon, late, or never, in a window that is full or not."""
     settings = {"lengths": np.array([4, 3, 1]), "slide": slide, "num_tokens": 30}
-    whole = draw(model, BATCH, **settings)
+    unlimited = draw(model, BATCH, **settings)
     ways = set()
     for stop in (*range(V), [2, 7], []):
         tokens = draw(model, BATCH, stop=stop, **settings)
         ends = np.atleast_1d(stop).tolist()
-        for row, expected in zip(tokens, whole, strict=True):
-            text = up_to(expected, ends)
+        for row, expected in zip(tokens, unlimited, strict=True):
+            text = before_stop(expected, ends)
             assert row.tolist() == text + [PADDING] * (30 - len(text))
             ways.add("never" if len(text) == 30 else "soon" if len(text) < 3 else "late")
     assert ways == {"soon", "late", "never"}
 
 
 def watched(model, calls):
-    """The model, which notes how many tokens come at once, and the caches' room: when a program is
-    compiled, and None in place of the room when it runs."""
+    """The model; it appends (tokens, capacity) to calls when compiled, (tokens, None) when run."""
 
     class Watched(CausalLM):
         def extend(self, tokens, caches, start, **settings):
@@ -104,17 +103,17 @@ def watched(model, calls):
 def test_nothing_is_computed_when_all_rows_have_ended():
     calls = []
     model = watched(make_model(context=64), calls)
-    whole = draw(model, BATCH, num_tokens=60, sampler=F.greedy)
+    expected = draw(model, BATCH, num_tokens=60, sampler=F.greedy)
     jax.effects_barrier()
     assert calls.count((1, None)) == 60
     calls.clear()
-    tokens = draw(model, BATCH, num_tokens=60, sampler=F.greedy, stop=whole[:, 5].tolist())
+    tokens = draw(model, BATCH, num_tokens=60, sampler=F.greedy, stop=expected[:, 5].tolist())
     jax.effects_barrier()
     assert calls.count((1, None)) == (tokens >= 0).sum(-1).max() + 1 <= 6
 
 
 @pytest.mark.parametrize("context", [6, 64, 100, 1000])
-def test_a_plan_writes_every_token_once_where_the_caches_have_room(context):
+def test_chunks_cover_every_token_once_within_the_capacity(context):
     choices = itertools.product((1, 5, 64, 99, context), (1, 7, 300), (None, 8), (0, 200))
     for length, number, size, budget in choices:
         length = min(length, context)
@@ -136,7 +135,7 @@ def test_a_plan_writes_every_token_once_where_the_caches_have_room(context):
     ("positions", "slide"),
     [("learned", 1), ("sinusoidal", 1), ("rotary", 1), ("learned", 3)],
 )
-def test_greedy_takes_the_largest_logit_over_a_window_that_slides(positions, slide):
+def test_greedy_tokens_over_a_sliding_window_are_exact(positions, slide):
     model = make_model(positions)
     expected = uncached(model, PROMPT, 16, slide)
     assert draw(model, sampler=F.greedy, slide=slide).tolist() == expected
@@ -149,7 +148,7 @@ def most_probable(model, tokens, length):
 
 
 def uncached(model, prompt, num_tokens, slide):
-    """The most probable tokens, each from a call on its whole window."""
+    """The most probable tokens, each from a call on the full window."""
     context = model.config.context
     window, chosen = prompt.tolist()[-context:], []
     for _ in range(num_tokens):
@@ -169,7 +168,7 @@ def uncached(model, prompt, num_tokens, slide):
         {"attention": LeakySum()},
     ],
 )
-def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
+def test_chunked_prefill_and_growing_caches_change_nothing(monkeypatch, fields):
     monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "PREFILL_CHUNK", 48)
     model = make_model(context=150, **fields)
     prompts = [np.arange(n) ** 2 % V for n in (41, 3, 100)]
@@ -181,21 +180,21 @@ def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, 
         np.testing.assert_array_equal(draw(model, padded, **settings), expected)
 
 
-def test_a_batch_of_one_is_generated_as_without_a_batch(model):
+def test_a_batch_of_one_equals_no_batch(model):
     expected = draw(model)[None]
     np.testing.assert_array_equal(draw(model, PROMPT[None]), expected)
     np.testing.assert_array_equal(draw(model, PROMPT[None], lengths=np.array([4])), expected)
     assert draw(model, PROMPT[None, None], num_tokens=3).shape == (1, 1, 3)
 
 
-def test_a_long_context_costs_what_the_text_needs():
+def test_cache_capacity_follows_the_text_not_the_context():
     calls = []
     model = watched(make_model(context=32_768, positions="rotary"), calls)
     draw(model, np.arange(40) % V, num_tokens=30)
     assert {call for call in calls if call[1]} == {(64, 64), (1, 64), (1, 128)}
 
 
-def test_caches_grow_by_a_quarter_at_most_and_up_to_the_context():
+def test_capacity_exceeds_the_length_by_at_most_a_quarter():
     sizes = {n: _capacity(n, 1024) for n in (1, 64, 65, 300, 513, 1000)}
     assert sizes == {1: 64, 64: 64, 65: 128, 300: 320, 513: 640, 1000: 1024}
     sizes = {n: _capacity(n, 32_768) for n in range(1, 32_769)}
@@ -203,26 +202,26 @@ def test_caches_grow_by_a_quarter_at_most_and_up_to_the_context():
     assert all(size <= max(64 + n, 1.25 * n) for n, size in sizes.items())
 
 
-def test_one_cache_size_serves_where_the_weights_dwarf_the_cache():
+def test_one_capacity_serves_small_caches_of_large_models():
     calls = []
     model = watched(make_model(context=150, feed_forward=FeedForward(10_000), norm="rms"), calls)
     draw(model, num_tokens=140)
-    assert len({room for _, room in calls if room}) == 1
+    assert len({capacity for _, capacity in calls if capacity}) == 1
 
 
-def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model):
+def test_each_row_of_a_batch_is_generated_as_if_alone(model):
     """The last prompt is longer than the context, and counts by its end."""
     prompts = [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
     lengths = np.array([len(prompt) for prompt in prompts])
     alone = [draw(model, prompt[-CONTEXT:], sampler=F.greedy) for prompt in prompts]
-    for filling in (9, -1):  # of which one is no token
+    for filling in (9, -1):
         pad = lambda p: np.pad(p, (0, CONTEXT + 2 - len(p)), constant_values=filling)  # noqa: B023, E731
         padded = np.stack([*map(pad, prompts)])
         tokens = draw(model, padded, lengths=lengths, sampler=F.greedy)
         np.testing.assert_array_equal(tokens, alone)
 
 
-def test_one_compilation_serves_all_prompts_and_temperatures(model):
+def test_one_compilation_serves_all_temperatures(model):
     calls, prompts, compiled = [], [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)], 0
     watching = watched(model, calls)
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
@@ -232,7 +231,7 @@ def test_one_compilation_serves_all_prompts_and_temperatures(model):
     assert calls.count((1, CONTEXT)) == compiled > 0
 
 
-def test_a_sampler_gets_the_tokens_of_the_window_if_it_accepts_them(model):
+def test_a_sampler_may_take_the_tokens_of_the_window(model):
     def different(rng, logits, tokens, penalty):
         return F.greedy(rng, F.repetition_penalty(logits, tokens, penalty))
 
@@ -261,13 +260,13 @@ def test_a_sampler_gets_the_tokens_of_the_window_if_it_accepts_them(model):
         ({"lengths": np.int32(len(PROMPT) + 1)}, "lengths has 5"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(model, wrong, named):
+def test_bad_options_of_generate_are_named(model, wrong, named):
     with pytest.raises(ValueError, match=named):
         draw(model, **wrong)
 
 
 @pytest.mark.parametrize("capacity", [CONTEXT, CONTEXT + 2, 3])
-def test_extend_refuses_tokens_beyond_the_context_or_the_caches(model, capacity):
+def test_extend_refuses_tokens_beyond_context_or_capacity(model, capacity):
     caches, most = model.empty_caches(capacity=capacity), min(capacity, CONTEXT)
     tokens = jnp.asarray(PROMPT[:2])
     model.extend(tokens, caches, jnp.array(most - 2))
@@ -276,7 +275,7 @@ def test_extend_refuses_tokens_beyond_the_context_or_the_caches(model, capacity)
 
 
 @pytest.mark.parametrize("slide", [1, 3])
-def test_steering_by_position_while_generating_equals_an_edit_of_a_full_pass(model, slide):
+def test_steering_while_generating_equals_editing_a_pass(model, slide):
     """An edit of position 3, in the prompt, and of those from 7 on, in the text."""
 
     def steer(name, value, positions, vector):

@@ -1,5 +1,4 @@
-"""Searches find what a plain one without caches does, alone, batched and however padded; and many
-sentences are translated in their order, whatever their lengths, batch and devices."""
+"""Searches equal plain ones without caches, alone and in batches; translation keeps its order."""
 
 import dataclasses
 import functools
@@ -79,11 +78,11 @@ def as_lists(hypotheses):
     """For each source a list of (target without padding, score) of those there are."""
     tokens, scores = jax.device_get(hypotheses)
     assert (np.sort(scores, axis=-1)[:, ::-1] == scores).all()
-    found = []
+    results = []
     for rows, values in zip(tokens, scores, strict=True):
-        kept = [(row, float(value)) for row, value in zip(rows, values, strict=True)]
-        found.append([(shorten(row), v) for row, v in kept if np.isfinite(v)])
-    return found
+        pairs = zip(rows, values.tolist(), strict=True)
+        results.append([(shorten(row), value) for row, value in pairs if np.isfinite(value)])
+    return results
 
 
 def shorten(row):
@@ -94,10 +93,10 @@ def shorten(row):
     return tuple(row[:length])
 
 
-def assert_found(found, expected):
-    assert [target for target, _ in found] == [target for target, _ in expected]
+def assert_hypotheses(results, expected):
+    assert [target for target, _ in results] == [target for target, _ in expected]
     np.testing.assert_allclose(
-        [score for _, score in found], [score for _, score in expected], atol=1e-4
+        [score for _, score in results], [score for _, score in expected], atol=1e-4
     )
 
 
@@ -105,14 +104,14 @@ SEEDS = (1, 3, 5)
 
 
 @pytest.mark.parametrize("max_length", [5, CONTEXT])
-def test_greedy_search_takes_the_most_probable_token_each_time(max_length):
+def test_greedy_search_takes_the_most_probable_tokens(max_length):
     targets = []
     for seed in SEEDS:
         hypotheses = greedy_search(make_model(seed), SOURCES, max_length=max_length)
         assert hypotheses.tokens.shape == (len(SOURCES), 1, max_length)
-        for row, found in enumerate(as_lists(hypotheses)):
+        for row, results in enumerate(as_lists(hypotheses)):
             expected = plain_greedy(seed, row, max_length)
-            assert_found(found, [expected])
+            assert_hypotheses(results, [expected])
             targets.append(expected[0])
     if max_length == CONTEXT:
         assert {len(target) for target in targets} >= {max_length}
@@ -120,7 +119,7 @@ def test_greedy_search_takes_the_most_probable_token_each_time(max_length):
 
 
 @pytest.mark.parametrize(("beam", "max_length"), [(1, 5), (2, 1), (3, 5), (4, CONTEXT), (V, 3)])
-def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
+def test_beam_search_equals_a_plain_one(beam, max_length):
     ended = []
     for seed in SEEDS:
         for length_penalty in (0.0, 0.6, 2.0):
@@ -132,38 +131,40 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
                 length_penalty=length_penalty,
             )
             assert hypotheses.tokens.shape == (len(SOURCES), beam, max_length)
-            for row, found in enumerate(as_lists(hypotheses)):
-                assert_found(found, plain_beam(seed, row, beam, max_length, length_penalty))
-                ended.append(found[0][0][-1] == END)
+            for row, results in enumerate(as_lists(hypotheses)):
+                assert_hypotheses(results, plain_beam(seed, row, beam, max_length, length_penalty))
+                ended.append(results[0][0][-1] == END)
     assert any(ended)
 
 
 @pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1, SEED_OF_RECURRENT])
-def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(seed):
+def test_searches_of_relative_and_recurrent_models_are_exact(seed):
     settings = {"max_length": 8}
-    found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings))
+    results = as_lists(
+        beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings)
+    )
     greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
     for row in range(len(SOURCES)):
-        assert_found(found[row], plain_beam(seed, row, 3, 8, 0.6))
-        assert_found(greedy[row], [plain_greedy(seed, row, 8)])
-    assert max(len(target) for rows in found for target, _ in rows) > 5
+        assert_hypotheses(results[row], plain_beam(seed, row, 3, 8, 0.6))
+        assert_hypotheses(greedy[row], [plain_greedy(seed, row, 8)])
+    assert max(len(target) for rows in results for target, _ in rows) > 5
 
 
 @pytest.mark.parametrize("first", [END, 5])
-def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(first):
+def test_a_forced_first_token_is_free_and_may_be_the_end(first):
     """As BART's targets begin with the end symbol, and go on (`forced_bos_token_id`)."""
     plain = make_model(1)
     model = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(plain))
     model.config = replaced(plain.config, {"special_tokens.forced_bos_id": first})
     if first == END:
         greedy = as_lists(greedy_search(model, SOURCES, max_length=4))
-        assert_found(greedy[0], [((END,), 0.0)])
+        assert_hypotheses(greedy[0], [((END,), 0.0)])
         return
-    found = as_lists(greedy_search(model, SOURCES, max_length=2))
+    results = as_lists(greedy_search(model, SOURCES, max_length=2))
     beams = as_lists(beam_search(model, SOURCES, beam=2, length_penalty=0.0, max_length=2))
     for row in range(len(SOURCES)):
         scores = np.array(next_token(1, row, (first,)))
-        assert_found(found[row], [((first, int(scores.argmax())), scores.max())])
+        assert_hypotheses(results[row], [((first, int(scores.argmax())), scores.max())])
         assert {tokens[0] for tokens, _ in beams[row]} == {first}
 
 
@@ -172,7 +173,7 @@ best = jax.jit(beam_top_k, static_argnums=2)
 
 @pytest.mark.parametrize("size", [2, 63, 64, 65, 200])
 @pytest.mark.parametrize("number", [1, 2, 10])
-def test_the_best_continuations_are_those_of_a_whole_sort_and_of_equal_ones_the_first(size, number):
+def test_beam_top_k_equals_a_stable_sort(size, number):
     beams, live = 5, 3 * numbers(3, 5, seed=1)
     live[0, 2:] = -np.inf
     for logits in (3 * numbers(3, beams, size), np.round(numbers(3, beams, size))):
@@ -184,19 +185,19 @@ def test_the_best_continuations_are_those_of_a_whole_sort_and_of_equal_ones_the_
         order = np.argsort(-expected.round(4), axis=-1, kind="stable")[:, : scores.shape[1]]
         assert_close(scores, np.take_along_axis(expected, order, -1))
         there = np.isfinite(scores)
-        found = np.asarray(parent) * size + np.asarray(token)
-        np.testing.assert_array_equal(found[there], order[there])
+        results = np.asarray(parent) * size + np.asarray(token)
+        np.testing.assert_array_equal(results[there], order[there])
 
 
-def test_each_source_has_its_own_limit_as_if_it_were_alone_however_it_is_padded():
+def test_limits_of_sources_do_not_depend_on_the_batch():
     limits, padded = [1, 4, 7, CONTEXT], np.pad(SOURCES, [(0, 0), (0, 3)])
     settings = {"max_length": CONTEXT, "limits": np.array(limits)}
     for seed in SEEDS:
         greedy = as_lists(greedy_search(make_model(seed), padded, **settings))
-        found = beam_search(make_model(seed), padded, beam=3, length_penalty=2.0, **settings)
-        for row, (limit, beams) in enumerate(zip(limits, as_lists(found), strict=True)):
-            assert_found(greedy[row], [plain_greedy(seed, row, limit)])
-            assert_found(beams, plain_beam(seed, row, 3, limit, 2.0))
+        results = beam_search(make_model(seed), padded, beam=3, length_penalty=2.0, **settings)
+        for row, (limit, beams) in enumerate(zip(limits, as_lists(results), strict=True)):
+            assert_hypotheses(greedy[row], [plain_greedy(seed, row, limit)])
+            assert_hypotheses(beams, plain_beam(seed, row, 3, limit, 2.0))
 
 
 # Many sentences
@@ -217,22 +218,22 @@ def alone(source, beam, length_penalty=0.6, max_length=6):
     tokens = np.pad(source, (0, CONTEXT - len(source)))[None]
     settings = {"max_length": max_length}
     if beam == 1:
-        found = greedy_search(make_model(1), tokens, **settings)
+        results = greedy_search(make_model(1), tokens, **settings)
     else:
-        found = beam_search(
+        results = beam_search(
             make_model(1), tokens, beam=beam, length_penalty=length_penalty, **settings
         )
-    return jax.device_get(found)
+    return jax.device_get(results)
 
 
 @pytest.mark.parametrize("batch_size", [4, 64])
 @each_search
-def test_translations_are_in_the_order_of_their_sources_whatever_the_batch(search, batch_size):
+def test_translations_are_in_the_order_of_their_sources(search, batch_size):
     sources = sentences(11)
     assert {len(source) <= LENGTH_MULTIPLE for source in sources} == {True, False}
-    found = translate(make_model(1), sources, max_length=6, batch_size=batch_size, **search)
-    assert len(found) == len(sources)
-    for source, hypotheses in zip(sources, found, strict=True):
+    results = translate(make_model(1), sources, max_length=6, batch_size=batch_size, **search)
+    assert len(results) == len(sources)
+    for source, hypotheses in zip(sources, results, strict=True):
         tokens, scores = alone(source, **search)
         assert len(hypotheses) == search["beam"]
         for place, (target, score) in enumerate(hypotheses):
@@ -241,7 +242,7 @@ def test_translations_are_in_the_order_of_their_sources_whatever_the_batch(searc
 
 
 @each_search
-def test_a_longer_neighbour_changes_nothing(search):
+def test_a_longer_sentence_in_the_batch_changes_nothing(search):
     model = initial(dataclasses.replace(CONFIG, context=40))(0)
     model.head.bias[...] = jnp.asarray([-20.0 * (v == END) for v in range(V)])  # long targets
     short, long = (np.r_[np.full(n, 4), END].astype(np.int32) for n in (2, 12))
@@ -253,15 +254,15 @@ def test_a_longer_neighbour_changes_nothing(search):
     assert np.count_nonzero(alone[0]) == 3 + 1 + 10 < np.count_nonzero(long_alone[0])
 
 
-def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
+def test_targets_are_limited_by_max_length_and_context():
     assert translate(make_model(1), []) == []
     sources = sentences(3, longest=LENGTH_MULTIPLE)
     for max_length, length in ((4, 4), (None, CONTEXT)):
-        found = translate(make_model(1), sources, beam=1, max_length=max_length)
-        assert {len(target) for hypotheses in found for target, _ in hypotheses} == {length}
+        results = translate(make_model(1), sources, beam=1, max_length=max_length)
+        assert {len(target) for hypotheses in results for target, _ in hypotheses} == {length}
 
 
-def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
+def test_the_model_may_set_the_start_and_end_of_targets():
     assert start_and_end(CONFIG) == (START_ID, END_ID)
     assert start_and_end(
         replaced(CONFIG, {"special_tokens.bos_id": 0, "special_tokens.eos_id": 1})
@@ -281,6 +282,6 @@ def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
         ({"sources": [np.int32([4] * CONTEXT + [END])]}, "13 tokens is longer than .* of 12"),
     ],
 )
-def test_settings_of_a_search_that_make_no_sense_are_named(wrong, message):
+def test_bad_options_of_a_search_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         translate(make_model(1), **{"sources": sentences(1)} | wrong)

@@ -118,7 +118,7 @@ def kept(filtered):
 
 
 @given(any_logits, st.integers(1, W + 2))
-def test_top_k_keeps_the_k_largest_and_their_equals_as_they_were(logits, k):
+def test_top_k_keeps_the_k_largest_and_ties(logits, k):
     filtered = np.asarray(keep_top_k(logits, k))
     assert kept(filtered) == set(np.flatnonzero(logits >= np.sort(logits)[-min(k, W)]).tolist())
     assert_same(filtered, np.where(np.isfinite(filtered), logits, -np.inf))

@@ -269,11 +269,6 @@ def is_state(entry) -> bool:
     return isinstance(entry, F.State)
 
 
-def has_states(caches: list[LayerCache]) -> bool:
-    """True if a cache entry has no length axis."""
-    return any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state)))
-
-
 def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
     """Pad the cache entries that have a length axis with zeros up to a capacity."""
     grow = lambda entry: entry if is_state(entry) else pad_axis(entry, capacity)  # noqa: E731
@@ -373,12 +368,12 @@ def _decode(
     return state, jnp.moveaxis(written, 0, -1)
 
 
-def _sample(sampler: TracedPartial, rng, logits, tokens, length):
+def _sample(sampler: Sampler, rng, logits, tokens, length):
     """Call the sampler; one that accepts `tokens` gets the window, padded with -1."""
-    if not F.unsupported_kwargs(sampler, ["tokens"]):
-        is_text = jnp.arange(tokens.shape[-1]) < length[..., None]
-        sampler = partial(sampler, tokens=jnp.where(is_text, tokens, PADDING))
-    return sampler(rng, logits)
+    if F.unsupported_kwargs(sampler, ["tokens"]):
+        return sampler(rng, logits)
+    is_text = jnp.arange(tokens.shape[-1]) < length[..., None]
+    return sampler(rng, logits, tokens=jnp.where(is_text, tokens, PADDING))
 
 
 def _append(state: DecodeState, token: Int[Array, "*batch"], slide: int | None) -> DecodeState:

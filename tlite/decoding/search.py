@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from tlite import functional as F
-from tlite.decoding.generate import grow_caches, has_states
+from tlite.decoding.generate import grow_caches, is_state
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID
 
@@ -94,9 +94,7 @@ class BeamState(NamedTuple):
     live: Hypotheses  # beams without an end symbol, by log p
     finished: Hypotheses  # the best beams with one, by normalised log p; -inf where there are fewer
     caches: list[LayerCache]  # of all beams of a source; with recurrent layers of each, (B, K, ...)
-    mask: (
-        Bool[Array, "B K NK"] | None
-    )  # cache entries of each live beam; None with recurrent layers
+    mask: Any  # cache entries of each live beam, bool (B, K, NK); None with recurrent layers
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -156,7 +154,7 @@ def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int)
     scores = jnp.full((size, beam), -jnp.inf)
     live, finished = Hypotheses(tokens, scores.at[:, 0].set(0.0)), Hypotheses(tokens, scores)
     caches, mask = model.empty_caches(size, capacity=0), jnp.zeros((*tokens.shape, beam), bool)
-    if not has_states(caches):
+    if not any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state))):
         return BeamState(jnp.int32(0), live, finished, caches, mask.reshape(size, beam, -1))
     caches = model.empty_caches(capacity=0)
     caches = jax.tree.map(lambda a: jnp.zeros((size, beam, *a.shape), a.dtype), caches)
