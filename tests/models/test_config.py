@@ -129,6 +129,10 @@ CONFLICTS = [  # fields of a generator's config
         )
     ),
     ({"block": (PRE, POST)}, "same pre_norm"),
+    (
+        {"block": (POST, Block(attention=Attention(head_dim=2))), "positions": Rotary()},
+        "one head_dim in all blocks",
+    ),
     ({"block": (POST, Block(attention=Attention(num_kv_heads=3)))}, r"num_kv_heads \(3\)"),
     (
         {"attention": Attention("exact", query_chunk_size=4), "attention.dropout": 0.1},

@@ -14,6 +14,7 @@ from tlite.errors import UserError
 from tlite.inspection import run
 from tlite.models import (
     Attention,
+    Block,
     CausalLM,
     ClassifierConfig,
     GeneratorConfig,
@@ -184,6 +185,9 @@ AUTO = [
 def test_auto_products_are_decided_by_precision_and_context(chosen, asked, attention):
     decided = precision.choose_products(asked, chosen)
     assert decided.attention == (attention or asked.attention)
+    pattern = Block(attention=asked.attention), Block()
+    decided_pattern = precision.choose_products(dataclasses.replace(asked, block=pattern), chosen)
+    assert decided_pattern.block[0].attention == decided.attention
     if isinstance(asked, GeneratorConfig):
         product = "mixed" if chosen == "mixed" else "exact"
         assert decided.head == dataclasses.replace(asked.head, product=product)

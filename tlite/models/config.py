@@ -223,7 +223,9 @@ def validate_components(config: TransformerConfig) -> None:
     if isinstance(config.block, tuple):
         if len({block.pre_norm for block in config.block}) > 1:
             raise ValueError("the blocks of a pattern must have the same pre_norm")
-        block_configs(config)  # validates each block's attention
+        head_dims = {block.head_dim for block in block_configs(config)}
+        if len(head_dims) > 1 and isinstance(config.positions, Rotary):
+            raise ValueError(f"rotary positions need one head_dim in all blocks, not {head_dims}")
     if config.loop.scan:
         is_uniform = len({*config.blocks}) == 1 == len({*config.windows})
         if not (is_uniform and config.blocks[0].block.first_norm):

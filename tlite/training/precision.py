@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -73,9 +74,23 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
     if getattr(head, "product", None) == "auto":
         product = "mixed" if precision == "mixed" else "exact"
         model = dataclasses.replace(model, head=dataclasses.replace(head, product=product))
-    part = getattr(model, "attention", None)
+    if not hasattr(model, "attention"):
+        return model  # a logistic regression
+    decide = partial(_choose_attention, model=model, precision=precision, fastest=fastest)
+
+    def decide_block(block):
+        return dataclasses.replace(block, attention=decide(block.attention))
+
+    block = model.block
+    block = tuple(map(decide_block, block)) if isinstance(block, tuple) else decide_block(block)
+    decided = dataclasses.replace(model, attention=decide(model.attention), block=block)
+    return model if decided == model else decided
+
+
+def _choose_attention(part, *, model, precision: Precision, fastest: str):
+    """Return an attention layer of a model whose "auto" is decided."""
     if not isinstance(part, Attention) or part.function != "auto":
-        return model
+        return part
     is_fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH and fastest != "exact"
     is_fast = is_fast and not part.dropout
     is_fast = is_fast and not unsupported_attention_kwargs(mixed_attention, part, model)
@@ -85,8 +100,7 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
     # The fused kernel skips masked products by itself; chunks have no dropout of weights.
     chunked = is_long and name != "fused" and not part.dropout
     rows = 0 if name == "fused" else part.query_chunk_size or CHUNK_SIZE * chunked
-    part = dataclasses.replace(part, function=name, query_chunk_size=rows)
-    return dataclasses.replace(model, attention=part)
+    return dataclasses.replace(part, function=name, query_chunk_size=rows)
 
 
 def attention_of_all(models: Iterable, precision: Precision) -> str:
