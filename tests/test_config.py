@@ -14,6 +14,7 @@ from tlite.config import from_dict, to_dict
 from tlite.data import LabelledText, TextFile
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig, MaskedConfig, Rotary
+from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
 from tlite.training import TrainingConfig
 
 PLAIN = {
@@ -23,6 +24,8 @@ PLAIN = {
     str: st.just("Grüße 1") | st.text(st.characters(codec="utf-8")),
     NoneType: st.none(),
 }
+
+FUNCTIONS = NormFunction, FeedForwardFunction, PositionsFunction  # a user's, from a file
 
 
 def values(kind: Any) -> st.SearchStrategy:
@@ -38,7 +41,7 @@ def values(kind: Any) -> st.SearchStrategy:
         kinds = [kind for kind in args if kind is not Callable]
         if any(map(dataclasses.is_dataclass, kinds)):  # beside parts what may be given for one
             kinds = [k for k in kinds if k is NoneType or dataclasses.is_dataclass(k)]
-        return st.one_of([values(k) for k in kinds if not hasattr(k, "part")])
+        return st.one_of([values(k) for k in kinds if k not in FUNCTIONS])
     return configs(kind) if dataclasses.is_dataclass(kind) else PLAIN[kind]
 
 
