@@ -12,20 +12,22 @@
 # %% [markdown]
 # # The encoder block
 #
-# At the end you can write a transformer's block out of plain expressions, and know why it matters
-# whether the norm stands before or after the layer.
+# At the end you can write a transformer block in plain expressions, and know why it matters whether
+# the norm comes before or after the layer.
 #
-# Around attention stand three simple things: a norm, a feed-forward layer and a residual
-# connection. Here each is built out of expressions, then all of them together.
+# Beside attention a block has three simple parts: norms, a feed-forward layer and residual
+# connections. Here each is written as an expression, then all of them together.
 
 # %%
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
-from tlite.models import ClassifierConfig, count_parameters
+from tlite.models import BlockInputs, ClassifierConfig, block, count_parameters, init_block
 
 random = np.random.default_rng(0)
 
@@ -34,7 +36,7 @@ random = np.random.default_rng(0)
 #
 # $y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b$ (Ba et al. 2016) with the mean $\mu$
 # and variance $\sigma^2$ over the numbers of one vector, not over the batch. Before the learned
-# scale $g$ and bias $b$ each vector has mean 0 and variance 1, however large it came.
+# scale $g$ and bias $b$ each vector has mean 0 and variance 1, whatever its size.
 
 # %%
 width = 64
@@ -62,29 +64,28 @@ print("means after RMS norm", np.asarray(F.rms_norm(plain, x).mean(-1)).round(2)
 # ## Feed-forward
 #
 # $\mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2$ (Vaswani et al. 2017, eq. 2), for each position
-# on its own: attention moves information between positions, this layer works on it in place.
+# separately: attention moves information between positions, this layer transforms it.
 #
-# The parameters are drawn as a model draws them: its config holds its parts, and the part `block`
-# has `init`. What it gives is a tree of arrays, so `vmap` makes 24 blocks at once, each array with
-# one axis more in front; the first of them serves for now.
+# `init_block` draws the parameters of a block as a model does. They are a tree of arrays, so `vmap`
+# draws 24 blocks at once, each array with one more leading axis. The next cells use the first one.
 
 # %%
 num_blocks = 24
 config = ClassifierConfig(width=width, num_heads=4)
 keys = jax.random.split(jax.random.key(0), num_blocks)
-blocks = jax.jit(jax.vmap(lambda rng: config.block.init(rng, config, 0, across=False)))(keys)
-block = jax.tree.map(lambda array: array[0], blocks)
-first, second = block.feed_forward.hidden, block.feed_forward.output
+blocks = jax.jit(jax.vmap(lambda rng: init_block(rng, config)))(keys)
+params = jax.tree.map(lambda array: array[0], blocks)
+first, second = params.feed_forward.hidden, params.feed_forward.output
 by_hand = jnp.maximum(x @ first.kernel + first.bias, 0) @ second.kernel + second.bias
-output = F.feed_forward(block.feed_forward, x)
+output = F.feed_forward(params.feed_forward, x)
 np.testing.assert_allclose(by_hand, output, atol=1e-4)
-np.testing.assert_allclose(F.feed_forward(block.feed_forward, x[3]), output[3], atol=1e-4)
+np.testing.assert_allclose(F.feed_forward(params.feed_forward, x[3]), output[3], atol=1e-4)
 
 # %% [markdown]
 # ## Dropout
 #
 # In training each number is 0 with probability $r$, and the others are divided by $1 - r$. So the
-# mean stays $x$, and with rate 0 (after training) nothing has to be scaled.
+# mean stays $x$, and with rate 0 (after training) nothing is scaled.
 
 # %%
 ones = jnp.ones((1000, width))
@@ -98,44 +99,48 @@ assert F.dropout(None, ones, 0.0) is ones
 #
 # A residual connection adds a layer's input to its output, so that the layer has to learn only a
 # change. Vaswani et al. 2017 (section 3.1) put the norm after the sum: $\mathrm{norm}(x + f(x))$.
+# The library's `block` reads its components from a config, and masks and positions from
+# `BlockInputs`. It returns $x$, the keys and values for a cache, and scalars for the loss.
 
 # %%
-attended, _ = F.multi_head_attention(block.attention, x, x, x, num_heads=4)
-middle = F.layer_norm(block.attention_norm, x + attended)
-fed = F.feed_forward(block.feed_forward, middle)
-post_norm = F.layer_norm(block.feed_forward_norm, middle + fed)
-np.testing.assert_allclose(F.encoder_block(block, x, num_heads=4), post_norm, atol=1e-5)
+attended, _ = F.multi_head_attention(params.attention, x, x, x, num_heads=4)
+middle = F.layer_norm(params.attention_norm, x + attended)
+fed = F.feed_forward(params.feed_forward, middle)
+post_norm = F.layer_norm(params.feed_forward_norm, middle + fed)
+by_library, _, _ = block(params, x, BlockInputs(), config=config)
+np.testing.assert_allclose(by_library, post_norm, atol=1e-5)
 
 # %% [markdown]
 # Pre-norm (Xiong et al. 2020, figure 1b) has it before the layer: $x + f(\mathrm{norm}(x))$.
-# Nothing then stands in the way of $x$ itself.
+# The sum of $x$ and the layers is then never normed.
 
 # %%
-y = F.layer_norm(block.attention_norm, x)
-middle = x + F.multi_head_attention(block.attention, y, y, y, num_heads=4)[0]
-y = F.layer_norm(block.feed_forward_norm, middle)
-pre_norm = middle + F.feed_forward(block.feed_forward, y)
-by_library = F.encoder_block(block, x, num_heads=4, pre_norm=True)
+y = F.layer_norm(params.attention_norm, x)
+middle = x + F.multi_head_attention(params.attention, y, y, y, num_heads=4)[0]
+y = F.layer_norm(params.feed_forward_norm, middle)
+pre_norm = middle + F.feed_forward(params.feed_forward, y)
+with_pre_norm = dataclasses.replace(config, block="pre_norm")
+by_library, _, _ = block(params, x, BlockInputs(), config=with_pre_norm)
 np.testing.assert_allclose(by_library, pre_norm, atol=1e-5)
 
 # %% [markdown]
 # ## The difference at depth
 #
-# Below are, for all blocks and before any training, the size of the residual stream after each
-# block and the gradient by its last matrix, $W_2$. Post-norm brings the stream back to size 1 each
-# time. In pre-norm it grows, so a block changes it the less the more blocks came before. Xiong et
-# al. 2020 (theorem 1) bound the last block's gradient by a number that does not depend on how many
-# blocks $L$ there are for post-norm, and falls like $1 / \sqrt{L}$ for pre-norm. They hold the
-# large gradients near the output to be why post-norm needs a warm-up.
+# The figure shows, before any training, the size of the residual stream after each block and the
+# gradient with respect to its last matrix, $W_2$. Post-norm returns the stream to size 1 in each
+# block. With pre-norm it grows, so that later blocks change it less. Xiong et al. 2020 (theorem 1)
+# bound the last block's gradient by a number that does not depend on the number of blocks $L$ for
+# post-norm, and falls like $1 / \sqrt{L}$ for pre-norm. They conclude that post-norm needs a
+# warm-up because of the large gradients near the output.
 
 # %%
 texts = jnp.asarray(random.normal(size=(16, 10, width)))
-direction = jnp.asarray(random.normal(size=texts.shape))  # the loss: the output's part along it
+direction = jnp.asarray(random.normal(size=texts.shape))  # the loss: the output along it
 
 
-def loss(blocks, pre_norm):
-    def step(x, block):
-        x = F.encoder_block(block, x, num_heads=4, pre_norm=pre_norm)
+def loss(blocks, config):
+    def step(x, params):
+        x, _, _ = block(params, x, BlockInputs(), config=config)
         return x, jnp.sqrt(jnp.square(x).mean())
 
     x, sizes = jax.lax.scan(step, texts, blocks)
@@ -144,8 +149,8 @@ def loss(blocks, pre_norm):
 
 last = {}
 _, panels = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-for pre_norm, name in ((False, "post-norm"), (True, "pre-norm")):
-    gradient, stream = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(blocks, pre_norm)
+for name, each in {"post-norm": config, "pre-norm": with_pre_norm}.items():
+    gradient, stream = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(blocks, each)
     sizes = np.linalg.norm(gradient.feed_forward.output.kernel, axis=(1, 2))
     panels[0].plot(np.arange(1, num_blocks + 1), stream, label=name, marker=".")
     panels[1].plot(np.arange(1, num_blocks + 1), sizes, label=name, marker=".")
@@ -156,13 +161,13 @@ for axes in panels:
     axes.grid(alpha=0.3)
     axes.legend()
 panels[0].set_ylabel("residual stream (RMS)")
-panels[1].set_ylabel("norm of the gradient by $W_2$")
+panels[1].set_ylabel("norm of the gradient of $W_2$")
 plt.show()
 ratio = last["post-norm"] / last["pre-norm"]
 root = num_blocks**0.5
 print(f"last block, post-norm / pre-norm: {ratio:.1f}; square root of {num_blocks}: {root:.1f}")
 assert root / 2 < ratio < 2 * root
-assert stream[-1] > 3 * stream[0]  # of pre-norm
+assert stream[-1] > 3 * stream[0]  # pre-norm
 
 # %% [markdown]
 # ## Counting parameters
@@ -171,17 +176,16 @@ assert stream[-1] > 3 * stream[0]  # of pre-norm
 # feed-forward layer has two of $D F$ with biases of $F$ and $D$, each norm $2 D$.
 
 # %%
-for path, array in jax.tree.leaves_with_path(block):
+for path, array in jax.tree.leaves_with_path(params):
     print(f"{jax.tree_util.keystr(path, simple=True, separator='.'):28} {array.shape}")
 hidden = 4 * width
 by_hand = (4 * width**2 + width) + (2 * width * hidden + hidden + width) + 2 * 2 * width
-assert count_parameters(block) == by_hand
+assert count_parameters(params) == by_hand
 
 # %% [markdown]
 # ## Exercise
 #
 # Set `num_blocks` to 96. By which factor should the ratio of the two last gradients grow, if the
-# bounds of the theorem say how the gradients themselves grow? Run, and compare with what is
-# printed.
+# gradients grow as the bounds of the theorem do? Run, and compare with the printed ratio.
 #
 # Next: [the backward pass](04_backward.ipynb), every gradient of such a block by hand.

@@ -12,12 +12,12 @@
 # %% [markdown]
 # # The backward pass by hand
 #
-# At the end you can derive the gradient of every piece of a transformer, and have trained a model
+# At the end you can derive the gradient of every layer of a transformer, and have trained a model
 # with gradients written by hand.
 #
-# `jax.grad` finds every gradient in this library. Here they are derived once: for each piece of a
-# transformer an equation, a function, and a comparison with what `jax.vjp` makes of the library's
-# forward function. At the end the pieces make the gradient of a whole model.
+# `jax.grad` computes every gradient in this library. Here they are derived once: for each layer of
+# a transformer an equation, a function, and a comparison with `jax.vjp` of the library's forward
+# function. At the end these functions compute the gradient of a complete model.
 
 # %%
 import math
@@ -30,22 +30,24 @@ import numpy as np
 
 from tlite import functional as F
 from tlite.baselines import gradient_descent
+from tlite.models import BlockInputs, BlockParameters, TransformerConfig, block
 
 # %% [markdown]
 # ## The rule
 #
-# A piece computes $Y = f(X)$ somewhere on the way to a number $L$. Write $dY$ for the array of the
-# $\partial L / \partial Y_j$, of the shape of $Y$. Given $dY$, the chain rule says
+# A layer computes $Y = f(X)$ in the computation of a number $L$. Write $dY$ for the array of the
+# $\partial L / \partial Y_j$, of the shape of $Y$. From $dY$ the chain rule gives
 #
 # $$dX_i = \sum_j dY_j \, \frac{\partial Y_j}{\partial X_i}.$$
 #
-# That is all: each piece turns $dY$ into $dX$ and never asks what $L$ is. The Jacobian
+# That is all: each layer turns $dY$ into $dX$ and does not depend on $L$. The Jacobian
 # $J_{ji} = \partial Y_j / \partial X_i$ is never written out, only its product $dX = J^\top dY$. If
 # $X$ is used twice, its $dX$ is the sum of both.
 #
-# Every function below takes `(saved, gradient)`: what the forward pass kept, and $dY$. A gradient
-# with respect to parameters comes back in the tuple that holds the parameters. `agree` compares two
-# trees of gradients, number by number. `jax.jit` changes no equation: it compiles a function once.
+# Every function below takes `(saved, gradient)`: values of the forward pass, and $dY$. A gradient
+# with respect to parameters is returned in a tuple like that of the parameters. `agree` compares
+# two trees of gradients, number by number. `jax.jit` changes no equation: it compiles a function
+# once.
 
 # %%
 generator = np.random.default_rng(0)
@@ -398,7 +400,7 @@ agree(softmax_backward(p, by_p), cross_entropy_backward((logits, targets), gradi
 
 # %%
 @jax.jit
-def encoder_block_backward(saved, gradient):
+def block_backward(saved, gradient):
     params, x, kept = saved
     middle, hidden = kept["attention_residual"], kept["feed_forward.hidden"]
     fed = F.layer_norm(params.feed_forward_norm, middle)
@@ -412,32 +414,35 @@ def encoder_block_backward(saved, gradient):
         (params.attention, attended, inside), gradient
     )
     first, by_x = layer_norm_backward((params.attention_norm, x), sum(by_attended))
-    return F.BlockParameters(attention, first, feed_forward, second), gradient + by_x
-
-
-def block(params, x, **options):
-    mask = F.causal_mask(x.shape[-2])
-    return F.encoder_block(params, x, mask, num_heads=2, pre_norm=True, **options)
+    return BlockParameters(attention, first, feed_forward, second), gradient + by_x
 
 
 width = 8
-params = F.BlockParameters(
+config = TransformerConfig(width=width, num_heads=2, block="pre_norm")
+
+
+def causal_block(params, x, **options):
+    inputs = BlockInputs(F.causal_mask(x.shape[-2]))
+    return block(params, x, inputs, config=config, **options)[0]
+
+
+params = BlockParameters(
     attention_parameters(width),
     F.NormParameters(normal(width), normal(width)),
     F.FeedForwardParameters(linear_parameters(width, 16), linear_parameters(16, width)),
     F.NormParameters(normal(width), normal(width)),
 )
 x = normal(2, 4, width)
-y, pull, kept = jax.vjp(keeping(block), params, x, has_aux=True)
+y, pull, kept = jax.vjp(keeping(causal_block), params, x, has_aux=True)
 gradient = normal(*y.shape)
-agree(encoder_block_backward((params, x, kept), gradient), pull(gradient))
+agree(block_backward((params, x, kept), gradient), pull(gradient))
 
 # %% [markdown]
 # ## A whole model
 #
 # A generator with one block: embedding, learned positions, block, linear layer, mean cross-entropy
-# over the $N$ tokens. The first gradient is $dL/d\ell_n = 1/N$; from there it is handed down. The
-# positions' table is added to every text of the batch, so its gradient is the sum over them.
+# over the $N$ tokens. The first gradient is $dL/d\ell_n = 1/N$. The table of positions is added to
+# every text of the batch, so its gradient is the sum over the texts.
 
 # %%
 model = {
@@ -452,7 +457,7 @@ targets = jnp.array([[1, 4, 1, 5], [2, 6, 5, 3]])
 
 def loss_forward(model):
     embedded = F.add_positions(model["positions"], F.embed(model["embedding"], tokens))
-    out, kept = keeping(block)(model["block"], embedded)
+    out, kept = keeping(causal_block)(model["block"], embedded)
     logits = F.linear(model["output"], out)
     total, count = F.cross_entropy(logits, targets)
     return total / count, (model, embedded, kept, out, logits)
@@ -463,7 +468,7 @@ def loss_backward(saved, gradient):
     gradient = jnp.full(targets.shape, gradient / targets.size)
     gradient = cross_entropy_backward((logits, targets), gradient)
     output, gradient = linear_backward((model["output"], out), gradient)
-    inner, gradient = encoder_block_backward((model["block"], embedded, kept), gradient)
+    inner, gradient = block_backward((model["block"], embedded, kept), gradient)
     embedding = embed_backward((model["embedding"], tokens), gradient)
     positions = gradient.sum(0)
     return {"embedding": embedding, "positions": positions, "block": inner, "output": output}
@@ -477,9 +482,9 @@ value, saved = jax.jit(loss_forward)(model)
 agree(jax.jit(loss_backward)(saved, 1.0), jax.jit(jax.grad(loss))(model))
 
 # %% [markdown]
-# And it trains. With `jax.custom_vjp` a function brings its own backward pass, which `jax.grad`
-# then uses (the library does so for products in bfloat16, `tlite/functional/mixed.py`). Gradient
-# descent goes the same way with either.
+# And it trains. `jax.custom_vjp` gives a function a backward pass of your own, which `jax.grad`
+# uses (as in the library's fast attention, `tlite/functional/kernels/mixed_attention.py`). Gradient
+# descent takes the same course with either.
 
 # %%
 loss_by_hand = jax.custom_vjp(loss)
@@ -514,13 +519,13 @@ assert curves["by hand"][-1] < 0.1
 # | `layer_norm` | $dx$, $d\gamma$, $d\beta$ | `layer_norm_backward` |
 # | `embed` | $dE_v = \sum_n [c_n = v]\, dY_n$ | `embed_backward` |
 # | `token_cross_entropy` | $dz_v = d\ell\,(p_v - [v = c])$ | `cross_entropy_backward` |
-# | `encoder_block` | $da$, then $dx$ | `encoder_block_backward` |
+# | `block`, in `tlite.models` | $da$, then $dx$ | `block_backward` |
 
 # %% [markdown]
 # ## Exercise
 #
 # RMS norm is $y_i = \gamma_i x_i / s$ with $s = \sqrt{\frac1D \sum_i x_i^2 + \epsilon}$. Change
-# `layer_norm_backward` into its backward pass. Which term of $dx_j$ falls away? `agree`, beside
-# `jax.vjp(F.rms_norm, params, x)`, tells you whether you are right.
+# `layer_norm_backward` into its backward pass. Which term of $dx_j$ falls away? `agree`
+# with `jax.vjp(F.rms_norm, params, x)` shows whether you are right.
 #
 # Next: [a generator](05_generator.ipynb), trained and writing.

@@ -15,9 +15,9 @@
 # At the end you have a transformer that writes, in about fifty lines that hide nothing, and know
 # what its loss is worth beside counting characters.
 #
-# A model that writes is one function $f_\theta(c_1, \dots, c_t)$: from the characters so far to a
-# score for each character that may come next. Here it is put together from `tlite.functional`
-# alone: the parameters are a dictionary, training is a function, and so is writing.
+# A generator is one function $f_\theta(c_1, \dots, c_t)$: from the characters so far to a score for
+# each character that may come next. Here it consists of functions of `tlite.functional` alone: the
+# parameters are a dictionary, training is a function, and so is generation.
 
 # %%
 import jax
@@ -85,12 +85,12 @@ def make_block(rng):
     shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
     keys = jax.random.split(rng, 6)
     *attention, hidden, output = map(make_linear, keys, shapes)
-    return F.BlockParameters(
-        attention=F.AttentionParameters(*attention),
-        attention_norm=make_norm(),
-        feed_forward=F.FeedForwardParameters(hidden, output),
-        feed_forward_norm=make_norm(),
-    )
+    return {
+        "attention": F.AttentionParameters(*attention),
+        "attention_norm": make_norm(),
+        "feed_forward": F.FeedForwardParameters(hidden, output),
+        "feed_forward_norm": make_norm(),
+    }
 
 
 def init(rng):
@@ -116,8 +116,9 @@ print(f"{sum(x.size for x in jax.tree.leaves(params)):,} parameters")
 # x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x)), \qquad
 # x \leftarrow x + \mathrm{feed\ forward}(\mathrm{norm}(x)),$$
 #
-# the last two once a block, and the logits are $\mathrm{norm}(x)\, W + b$. The causal mask lets a
-# position see itself and what came before, so that one pass answers for every position at once.
+# the last two in each block, and the logits are $\mathrm{norm}(x)\, W + b$. By the causal mask a
+# position attends to itself and earlier ones only, so that one pass predicts the next character at
+# every position.
 
 
 # %%
@@ -125,7 +126,9 @@ def forward(params, tokens):
     x = F.add_positions(params["positions"], F.embed(params["embedding"], tokens))
     mask = F.causal_mask(tokens.shape[-1])
     for block in params["blocks"]:
-        x = F.encoder_block(block, x, mask, num_heads=num_heads, pre_norm=True)
+        y = F.layer_norm(block["attention_norm"], x)
+        x += F.multi_head_attention(block["attention"], y, y, y, mask, num_heads=num_heads)[0]
+        x += F.feed_forward(block["feed_forward"], F.layer_norm(block["feed_forward_norm"], x))
     return F.linear(params["output"], F.layer_norm(params["norm"], x))
 
 

@@ -12,13 +12,13 @@
 # %% [markdown]
 # # The encoder-decoder
 #
-# At the end you know how a decoder reads what an encoder has written down, and have a picture of it
-# that shows the order of the words.
+# At the end you know how a decoder reads the output of an encoder, and have a picture of its
+# attention that shows the order of the words.
 #
-# A translator reads all of a sentence before it writes. The encoder turns the source into one
-# vector a token; the decoder writes the target token by token, and looks in each block at what it
-# has written so far (causal self-attention) and at the encoder's vectors (cross-attention)
-# ("Attention is all you need", figure 1). Here it learns to write letters backwards.
+# A translator reads a complete sentence before it writes. The encoder turns the source into one
+# vector per token. The decoder writes the target token by token; each of its blocks attends to the
+# target so far (causal self-attention) and to the encoder's vectors (cross-attention) ("Attention
+# is all you need", figure 1). Here it learns to write letters backwards.
 
 # %%
 from functools import partial
@@ -33,7 +33,7 @@ from tlite.data import CopyTask
 from tlite.decoding.search import length_normaliser
 from tlite.decoding.translate import translate
 from tlite.inspection import run
-from tlite.models import FeedForward, Seq2Seq, Seq2SeqConfig
+from tlite.models import BlockInputs, FeedForward, Seq2Seq, Seq2SeqConfig, block
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
 from tlite.text.subwords import START_ID
@@ -66,8 +66,8 @@ for number in (1, 2, 4):
 # %% [markdown]
 # ## One decoder block by hand
 #
-# `F.decoder_block` is three residual layers. The mask of the first is causal, that of the second
-# hides the source's padding.
+# A decoder's `block` has three residual layers. The mask of the first is causal, that of the second
+# excludes the source's padding.
 
 # %%
 config = Seq2SeqConfig(
@@ -83,20 +83,20 @@ config = Seq2SeqConfig(
 model = jax.jit(partial(Seq2Seq, config))(rng=jax.random.key(0))
 source, target = (jnp.asarray(side[0]) for side in encoded)
 memory, memory_mask = model.encode(source)
-x = model.decoder.embed(target, table=model.target_table())
-block, causal = model.decoder.blocks[0], F.causal_mask(len(target))
+x, params, causal = model.embed_target(target), model.decoder.blocks[0], F.causal_mask(len(target))
 
-attended, _ = F.multi_head_attention(block.attention, x, x, x, causal, num_heads=4)
-y = F.layer_norm(block.attention_norm, x + attended)
-looked, _ = F.multi_head_attention(
-    block.cross_attention, y, memory, memory, memory_mask, num_heads=4
+attended, _ = F.multi_head_attention(params.attention, x, x, x, causal, num_heads=4)
+y = F.layer_norm(params.attention_norm, x + attended)
+attended, _ = F.multi_head_attention(
+    params.cross_attention, y, memory, memory, memory_mask, num_heads=4
 )
-y = F.layer_norm(block.cross_attention_norm, y + looked)
-y = F.layer_norm(block.feed_forward_norm, y + F.feed_forward(block.feed_forward, y))
+y = F.layer_norm(params.cross_attention_norm, y + attended)
+y = F.layer_norm(params.feed_forward_norm, y + F.feed_forward(params.feed_forward, y))
 
-whole = F.decoder_block(block, x, memory, causal, memory_mask, num_heads=4)
-print("largest difference", jnp.abs(whole - y).max())
-assert jnp.allclose(whole, y, atol=1e-5)
+inputs = BlockInputs(mask=causal, memory=memory, memory_mask=memory_mask)
+by_library, _, _ = block(params, x, inputs, config=config)
+print("largest difference", jnp.abs(by_library - y).max())
+assert jnp.allclose(by_library, y, atol=1e-5)
 
 # %% [markdown]
 # ## Training

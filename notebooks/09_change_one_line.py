@@ -12,32 +12,28 @@
 # %% [markdown]
 # # Change one line
 #
-# At the end you have changed one line of attention, and a whole block, trained the results beside
-# the original, and can say with a 95 % interval what each is worth.
+# At the end you have changed one line of attention, and a complete block, trained the results
+# beside the original, and can say with a 95 % interval how much each of them improves.
 #
-# A model's config holds its parts: attention, feed-forward layer, norm, positions, block. Each is a
-# small dataclass that draws its parameters and computes. Hand over a function, or a part, of your
-# own, and it is what trains, what validates, what generates and what is drawn. There is no second
-# place to change.
+# A model's config holds its components: attention, feed-forward layer, norm, positions, block. Put
+# a function or a layer of your own in place of one, and it is used in training, validation,
+# generation and inspection alike. Nothing else changes.
 #
-# | given as | a function of yours gets | and returns |
+# | component | arguments | returns |
 # | --- | --- | --- |
-# | `attention` | query (..., H, T, K), key and value (..., H, S, K), mask | output, weights |
-# | `feed_forward` | params, x (..., T, D) | y (..., T, D) |
-# | `FeedForward(activation=...)` | x (..., T, F) | the same shape |
-# | `norm` | params, x (..., D) | x (..., D) |
-# | `positions` | positions (..., T), D | vectors to add (..., T, D) |
+# | attention function | query, key, value (..., H, T or S, K), mask | output, weights |
+# | norm, feed-forward function | params, x (..., D) | x (..., D) |
+# | `FeedForward(activation=...)` | x (..., T, F) | x (..., T, F) |
+# | positions | positions (..., T), width | vectors (..., T, D) |
+# | layer, block | params, x (..., T, D), inputs | y, or (y, cache, aux) |
 #
-# | given as | a part of yours, a dataclass with `init`, gets | and returns |
-# | --- | --- | --- |
-# | `attention`, `feed_forward` | params, x (..., T, D), look | y, and rows to cache or None |
-# | `norm` | params, x (..., D) | x (..., D) |
-# | `block` | params, x (..., T, D), look, config | x, and rows by layer |
-#
-# The output is (..., H, T, K), the weights are (..., H, T, S), rows (..., T, N). The mask is true
-# where a query may attend. `help(tlite.models.Attention)`, and of each other part, says what may be
-# asked for beside, and what `params` are. Before a run each is tried: one that forgets its mask,
-# say, is refused.
+# The output is (..., H, T, K), the weights are (..., H, T, S); the mask is True where a query may
+# attend. A function with an attribute `init_params(rng, config)`, a dictionary of arrays, gets
+# these parameters as its first argument. A layer is a frozen dataclass with `init(rng, config)` and
+# a call; of the keyword arguments `config`, `memory`, `cache`, `rng` and `tap` it gets those in its
+# signature. `help(tlite.models.Attention)`, and of each other component, names the keyword
+# arguments of functions. Before a run each component is tried in a small model: one that ignores
+# the mask, for example, is an error.
 
 # %%
 import dataclasses
@@ -57,7 +53,7 @@ from tlite.config import to_dict
 from tlite.data import BuiltinText, split_tokens
 from tlite.decoding import generate
 from tlite.inspection import run
-from tlite.models import Attention, Block, GeneratorConfig
+from tlite.models import Block, GeneratorConfig, apply_layer, apply_norm, init_block
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 
@@ -66,12 +62,11 @@ tokenizer = CharTokenizer(text)
 training_tokens, held_out = split_tokens(tokenizer.encode(text), 0.05)
 
 # %% [markdown]
-# ## The original, in your hands
+# ## The original
 #
-# An attention is a function of `(query, key, value, mask)`, by head, that returns its output and
-# its weights. Here is the library's, $\mathrm{softmax}(q k^\top / \sqrt K)\, v$, written out, and a
-# config of a small generator of characters. `mine` is the same model with the function in your
-# hands.
+# Attention is a function of `(query, key, value, mask)`, by head, that returns its output and its
+# weights. Here is the library's, $\mathrm{softmax}(q k^\top / \sqrt K)\, v$, written out, and the
+# config of a small generator of characters. `mine` is the same model with this function.
 
 
 # %%
@@ -102,15 +97,14 @@ for theirs, own in zip(by_library, by_mine, strict=True):
 # %% [markdown]
 # ## One line
 #
-# The model above is told nothing about positions. ALiBi (Press et al. 2022) takes from each score a
+# The model above has no position encoding. ALiBi (Press et al. 2022) subtracts from each score a
 # penalty that grows with the distance, steep in some heads and slight in others:
 #
 # $$\mathrm{softmax}\big(q_t k_s^\top / \sqrt K - m_h (t - s)\big), \qquad m_h = 2^{-8h/H}.$$
 #
-# An attention is not told where its queries stand, and it need not know. Softmax does not change if
-# the same number is added to a whole row of scores; within the row of query $t$ the term $-m_h t$
-# is such a number. So one line more, $+ m_h s$, does all of the work, and $s$ is the place of the
-# key.
+# The function does not get the positions of the queries, and does not need them. Softmax does not
+# change if one number is added to all scores of a row; in the row of query $t$ the term $-m_h t$ is
+# such a number. So one more line, $+ m_h s$ with the position $s$ of the key, is enough.
 
 
 # %%
@@ -138,47 +132,32 @@ np.testing.assert_allclose(by_place, by_distance, atol=1e-6)
 # %% [markdown]
 # ## A line with something to learn
 #
-# The divisor $\sqrt K$ is a guess for all heads. Let head $h$ have a factor $\tau_h$ of its own
-# that begins at 1: $\mathrm{softmax}(\tau_h\, q k^\top / \sqrt K)\, v$. What has something to
-# learn is a part: `init` draws its parameters, here those of the library's attention and the
-# factors, and its call gets them with $x$ and with what else a layer looks at (`F.Look`: masks,
-# positions, caches). Scaling the queries scales the scores, so the attention above does the rest.
+# The divisor $\sqrt K$ is a guess for all heads. Let head $h$ have a learned factor $\tau_h$ that
+# is 1 before training: $\mathrm{softmax}(\tau_h\, q k^\top / \sqrt K)\, v$. `init_params` returns
+# the initial parameters, which then are the first argument. Scaling the queries scales the scores,
+# so the attention above does the rest.
 
 
 # %%
-@dataclass(frozen=True)
-class Tempered(Attention):
-    """Attention with a factor of the scores for each head."""
-
-    start: float = 1.0
-    """The factors before training."""
-
-    def init(self, rng, config):
-        own = {"temperature": jnp.full(config.num_heads, self.start)}
-        return super().init(rng, config)._replace(own=own)
-
-    def __call__(self, params, x, look):
-        factors = params.own.temperature[:, None, None]
-
-        def tempered(query, key, value, mask=None):
-            return attention(factors * query, key, value, mask)
-
-        return F.attention_layer(params, x, look, attention=tempered)
+def tempered(params, query, key, value, mask=None):
+    return attention(params.temperature[:, None, None] * query, key, value, mask)
 
 
-with_temperature = dataclasses.replace(mine, attention=Tempered())
+tempered.init_params = lambda rng, config: {"temperature": jnp.ones(config.num_heads)}
+with_temperature = dataclasses.replace(mine, attention=tempered)
 
 # %% [markdown]
-# ## A whole block
+# ## A block
 #
-# A block is a part too. The one above computes the feed-forward layer after attention. Wang and
-# Komatsuzaki (2021, "GPT-J") have both read the same vector, side by side, and need one norm less:
+# A block is a component too. The one above computes the feed-forward layer after attention. Wang
+# and Komatsuzaki (2021, "GPT-J") compute both from the same vector, side by side, with one norm
+# less:
 #
 # $$x + \mathrm{attention}(\mathrm{norm}(x)) + \mathrm{feed\ forward}(\mathrm{norm}(x)).$$
 #
-# The layers are still the config's own, whichever these are. `look.at` says what each of them looks
-# at, and what attention gives beside its output are the keys and values that a cache keeps. (There
-# is no dropout in this block, as there is none in these models.)
+# `apply_layer` calls the layers of the config, whichever these are. Beside its output a layer
+# returns its entries of the cache, here the keys and values of attention, and scalars for the loss.
+# (This block has no dropout, as these models have none.)
 
 
 # %%
@@ -186,17 +165,20 @@ with_temperature = dataclasses.replace(mine, attention=Tempered())
 class Parallel(Block):
     """x + attention(norm(x)) + feed_forward(norm(x))."""
 
-    pre_norm: bool = True  # so the last block is followed by a norm
+    pre_norm: bool = True  # so a norm follows the last block
 
-    def init(self, rng, config, index, *, across):
-        block = super().init(rng, config, index, across=across)
-        return block._replace(feed_forward_norm=None)
+    def init(self, rng, config):
+        params = init_block(rng, dataclasses.replace(config, block="pre_norm"))
+        return params._replace(feed_forward_norm=None)
 
-    def __call__(self, params, x, look, config):
-        y = config.norm(params.attention_norm, x)
-        attended, kept = config.attention(params.attention, y, look.at("attention"))
-        fed, _ = config.feed_forward(params.feed_forward, y, look.at("feed_forward"))
-        return x + attended + fed, {"attention": kept, "feed_forward": None}
+    def __call__(self, params, x, inputs, *, config, cache=None):
+        y = apply_norm(config.norm, params.attention_norm, x)
+        attended, entries, _ = apply_layer(
+            config.attention, params.attention, y, inputs, config=config,
+            cache=None if cache is None else cache["attention"],
+        )  # fmt: skip
+        fed, _, _ = apply_layer(config.feed_forward, params.feed_forward, y, inputs, config=config)
+        return x + attended + fed, {"attention": entries}, {}
 
 
 side_by_side = dataclasses.replace(mine, block=Parallel())
@@ -272,31 +254,34 @@ for plot in axes:
 plt.show()
 
 # %% [markdown]
-# Gray dots are seeds, the coloured bars the intervals of their means. ALiBi helps here: without it
-# this model hardly knows what stands where. So does the parallel block, after 150 steps, which says
-# little about the end of a long training. The temperatures change the loss of so small a model,
-# trained for so short a time, by less than half of what ALiBi does, and that is no verdict on them.
+# Gray dots are seeds, the coloured bars are the intervals of their means. ALiBi helps here: without
+# it this model has no information about positions. So does the parallel block, after 150 steps,
+# which says little about the end of a long training. The temperatures change the loss of so small a
+# model, after so few steps, by less than half as much as ALiBi does, which is no verdict on them.
 # One 95 % interval in twenty misses the truth: a difference that matters is worth more seeds and
-# steps. How many seeds? Decide first how small a difference would still matter to you, here 0.01
-# nats; `required_seeds` (and `tlite compare --smallest-effect 0.01`) takes that, and the spread of
-# the seeds. The difference that was just measured is no substitute: it is itself uncertain, and a
-# number of seeds computed from it is off by more than a factor of two in most studies.
+# steps. How many seeds? Decide first on the smallest difference that would matter to you, here 0.01
+# nats; `required_seeds` (and `tlite compare --smallest-effect 0.01`) computes the number from it
+# and from the spread of the seeds. The measured difference is no substitute: it is itself
+# uncertain, and a number of seeds computed from it is off by more than a factor of two in most
+# studies.
 
 # %%
 assert results["ALiBi"].significant
 assert results["ALiBi"].mean < 0
 assert results["parallel"].mean < 0
 assert abs(results["temperature"].mean) < abs(results["ALiBi"].mean) / 2
-temperatures = np.stack([m.blocks[0].attention.own.temperature[...] for m in models["temperature"]])
+temperatures = np.stack(
+    [m.blocks[0].attention.custom.temperature[...] for m in models["temperature"]]
+)
 print("learned temperatures by seed (rows) and head:", np.round(temperatures, 2), sep="\n")
 assert (np.abs(temperatures - 1) > 0.01).any()
 
 # %% [markdown]
-# ## Where they look
+# ## The weights
 #
-# `run` captures the weights that a function of yours returns. The first head's slope is steepest,
-# $m_1 = 1/4$: at the same scores, what is 16 characters back has $e^{-4}$ of the weight. Above it
-# the original, that can only guess what is near.
+# `run` captures the weights that your function returns. The first head's slope is steepest,
+# $m_1 = 1/4$: at the same scores, a character 16 positions back has $e^{-4}$ of the weight. The
+# upper row is the original, which has no information about distances.
 
 # %%
 texts = jnp.asarray(held_out[: 64 * original.context].reshape(64, -1))
@@ -318,15 +303,15 @@ for plot in axes[1]:
 figure.colorbar(image, ax=axes, label="attention weight, 0.5 or more", shrink=0.7)
 plt.show()
 for name, found in means.items():
-    print(f"{name:>8}: a query of the second half looks so far back, by head:", np.round(found, 1))
+    print(f"{name:>8}: mean distance of queries in the second half, by head:", np.round(found, 1))
 assert means["ALiBi"][0] == means["ALiBi"].min()
 assert means["ALiBi"][0] < means["original"].min()
 
 # %% [markdown]
-# ## The same line writes
+# ## Generation
 #
-# `generate` keeps the keys and values of what it has seen and asks the model for one more query a
-# token. Yours runs there too, unchanged: it needs the keys' places alone.
+# `generate` caches keys and values, and computes one query per new token. Your function runs there
+# unchanged: it needs the positions of the keys only.
 
 # %%
 prompt = jnp.asarray(held_out[:20])
@@ -336,7 +321,7 @@ print(f"{tokenizer.decode(prompt)!r} + {tokenizer.decode(written)!r}")
 # %% [markdown]
 # ## An experiment
 #
-# What has been worth a cell is soon worth a file, which hands its function to a config just so:
+# An experiment is a file that puts the function into a config in the same way:
 
 # %%
 MINE = '''
@@ -370,12 +355,12 @@ print("in config.json:", kept["kind"], kept["name"], "and the SHA-256 of", *kept
 assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 
 # %% [markdown]
-#     tlite train mine.py --seeds 5       both, and the comparison with sentences as above
-#     tlite generate RUN --code mine.py   so do evaluate, inspect and train --resume
+#     tlite train mine.py --seeds 5       both, and a comparison as above
+#     tlite generate RUN --code mine.py   likewise evaluate, inspect and train --resume
 #
 # A run records the function's name and the SHA-256 of the file and of every file that it imports
-# from its folder, and no code. A run may come from anyone, so a command never runs a file because a
-# run names it: you name it, and it runs only if none of these files has changed since.
+# from its folder, and no code. A run may come from anyone, so no command runs a file that only the
+# run names: you name the file, and it runs only if none of these files has changed since.
 #
 # ## Exercise
 #

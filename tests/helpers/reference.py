@@ -94,10 +94,6 @@ def layer_norm(params, x, eps=1e-5):
     return y if params.bias is None else y + params.bias
 
 
-def encoder_block(params, x, mask=None, **settings):
-    return decoder_block(params, x, None, mask, **settings)
-
-
 def decoder_block(
     params, x, memory, mask=None, memory_mask=None, *, pre_norm=False, activation=relu, **scores
 ):

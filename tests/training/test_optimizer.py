@@ -168,7 +168,7 @@ def test_only_matrices_and_tables_decay_also_where_they_are_stacked():
         "blocks.attention.query.bias": 2,
         "blocks.attention.query.kernel": 3,
         "embedding.table": 2,
-        "own.temperature": 1,
+        "custom.temperature": 1,
     }
     found = {name for name, ndim in stacked.items() if decays(name, np.zeros((2,) * ndim))}
     assert found == {"blocks.attention.query.kernel", "embedding.table"}

@@ -1,7 +1,7 @@
 """Models: functions of tokens, composed of the equations of `tlite.functional`."""
 
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
-from tlite.models.block import apply_layer, attend, block
+from tlite.models.block import BlockParameters, apply_layer, apply_norm, attend, block
 from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
 from tlite.models.components import (
     ALiBi,
