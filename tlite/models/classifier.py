@@ -148,9 +148,6 @@ class SequenceClassifier(Transformer):
 
     config: ClassifierConfig
 
-    def __init__(self, config: ClassifierConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
-
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
         set_params(self, init_pool(pool_key, projection_key, config))

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 from tlite import functional as F
 from tlite.models.block import apply_norm
 from tlite.models.components import Projection
-from tlite.models.config import MaskedConfig, TransformerConfig
+from tlite.models.config import MaskedConfig
 from tlite.models.custom import bind_params
 from tlite.models.init import init_projection
 from tlite.models.inputs import bidirectional_inputs
@@ -19,10 +19,10 @@ from tlite.models.transformer import Transformer, embed, run_blocks
 def encode(
     model: Transformer, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
 ) -> Float[Array, "*batch T D"]:
-    """Vectors of the last block, after the final norm, of tokens that attend to each other.
+    """Return the final vectors of tokens that all attend to each other.
 
     Args:
-        tokens: those below 0 are padding, which no token attends to.
+        tokens: negative ones are padding, to which no token attends.
         rng: dropout key, or one per example; None: evaluation.
 
     Raises:
@@ -35,26 +35,21 @@ def encode(
 class Encoder(Transformer):
     """Encoder: tokens (..., T) to vectors (..., T, D)."""
 
-    def __init__(self, config: TransformerConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
-
-    def __call__(self, tokens: Int[Array, "*batch T"], **kwargs) -> Float[Array, "*batch T D"]:
-        """`encode` with this model."""
-        return encode(self, tokens, **kwargs)
+    def __call__(
+        self, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
+    ) -> Float[Array, "*batch T D"]:
+        """Return `encode(model, tokens)`."""
+        return encode(self, tokens, rng=rng, tap=tap)
 
 
 class MaskedLM(Transformer):
     """Masked language model ("BERT", Devlin et al. 2019, section 3.1).
 
-    Tokens (..., T), those below 0 padding, to logits (..., T, V) of the token at each position. The
-    caller decides which tokens are masked, and by which token.
+    Tokens (..., T), some of them masked and negative ones padding, to logits (..., T, V).
     """
 
     config: MaskedConfig
     head_bias: Any
-
-    def __init__(self, config: MaskedConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
 
     def init_head(self, rng: Key[Array, ""], config: MaskedConfig) -> None:
         set_params(self, init_projection(config.projection, rng, config))
@@ -69,14 +64,14 @@ class MaskedLM(Transformer):
         return F.scoped(tap, "")("logits", logits)
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
-        """A layer with its norm, then products with the embedding."""
+        """Return the logits of final vectors: `project`, then products with the embedding."""
         bias = self.head_bias[...] if self.config.head_bias else None
         x = project(self.config.projection, self, x)
         return F.unembed(self.embedding.table[...], x, bias)
 
 
 def project(projection: Projection, model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-    """norm(activation(x W + b)), the layer before a head; `model` has its parameters."""
+    """norm(activation(x W + b)), with the parameters of `model`."""
     activation = bind_params(projection.activation, model.projection.custom)
     x = activation(F.linear(model.projection, x))
     return apply_norm(model.config.norm, model.projection_norm, x) if projection.norm else x
