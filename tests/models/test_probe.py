@@ -21,6 +21,7 @@ from tlite.models import (
     LMHead,
     Positions,
     Seq2SeqConfig,
+    apply_layer,
     block,
     components,
     make_model,
@@ -91,6 +92,15 @@ class Mixing(Block):
         return x + x.mean(-2, keepdims=True), cache, aux
 
 
+class FeedForwardOnly(Block):
+    """A block that returns x alone."""
+
+    def __call__(self, params, x, inputs, *, config):
+        return (
+            x + apply_layer(config.feed_forward, params.feed_forward, x, inputs, config=config)[0]
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Cut:
     """A layer whose output is too short, or that accepts no `inputs`."""
@@ -136,6 +146,7 @@ def test_correct_components_pass(kind):
     config = dataclasses.replace(KINDS[kind], attention=relative, norm=lambda params, x: x)
     assert user_components(config).keys() == {"attention", "norm"}
     probe(config, make_model)
+    probe(dataclasses.replace(KINDS[kind], block=FeedForwardOnly()), make_model)
 
 
 @pytest.mark.parametrize("zero_output", [False, True])

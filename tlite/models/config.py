@@ -285,4 +285,7 @@ def describe_block(block: Block) -> str:
     """Return the name of a user's block, or of the attention layer of a block in a pattern."""
     if is_own(block):
         return name_of(type(block))
-    return "attention" if block.attention is None else name_of(type(block.attention))
+    layer = block.attention
+    if isinstance(layer, Attention):
+        return name_of(layer.function)
+    return "attention" if layer is None else name_of(type(layer))

@@ -169,7 +169,7 @@ def run_blocks(
         cache = None if caches is None else caches[i]
         x, cache, block_aux = run(params, x, by_window[window], cache=cache, rng=F.fold_in(rng, i))
         x = tap(f"blocks.{i}.residual", constrain_batch_sharding(x))
-        new_caches.append(cache)
+        new_caches.append({} if cache is None else cache)
         aux = add_aux(aux, block_aux)
     return tap("final", final_norm(model, x)), new_caches, aux
 
@@ -213,7 +213,7 @@ def empty_caches(
         x = jnp.zeros((1, config.width))
         inputs = replace(causal_inputs(1), memory=x if cross_attention else None)
         caches = run_blocks(model, x, inputs, tap=lambda _, value: value)[1]  # a tap: no scan
-        return [{k: v for k, v in (c or {}).items() if k != "cross_attention"} for c in caches]
+        return [{k: v for k, v in c.items() if k != "cross_attention"} for c in caches]
 
     def empty(entry):
         if isinstance(entry, F.State):
