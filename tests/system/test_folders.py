@@ -294,7 +294,7 @@ def other_head(stored):
         ("gpt_neox", {"use_parallel_residual": ...}, "use_parallel_residual must be false"),
         ("gpt_neox", {"rope_parameters": ...}, "partial_rotary_factor is 0.25"),
         (CLASSIFIER, {"problem_type": "multi_label_classification"}, "multi_label"),
-        (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "None, 1 labels"),
+        (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "1 labels"),
         ("gpt2", {"change": extra_array}, "has no array extra"),
         ("bert ForMaskedLM", {"change": other_head}, f"has no array {TABLE}"),
     ],

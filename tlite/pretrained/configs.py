@@ -34,34 +34,31 @@ TLITE_ACTIVATIONS = {
 HF_ACTIVATIONS = {tlite: hf for hf, tlite in reversed(TLITE_ACTIVATIONS.items())}
 POOLING = {"cls": "first", "mean": "mean"}
 NO_EFFECT = re.compile(
-    # Names, versions and storage.
-    r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|unsloth_\w+"
-    r"|tokenizer_class|task_specific_params|finetuning_task|problem_type|\w*label\w*|prefix"
-    # Initial values; what a call returns; how the same is computed.
-    r"|init\w*_(range|std|factor)|return_dict\w*|output_\w+|torchscript|attn_implementation"
-    r"|use_(cache|bfloat16)|gradient_checkpointing|chunk_size_feed_forward|pretraining_tp"
-    r"|reorder_and_upcast_attn|reference_compile|deterministic_flash_attn|repad_logits_with_grad"
-    r"|sparse_pred\w+|sinusoidal_pos_embds|cache_implementation"
+    # Names, versions, storage, initial values.
+    r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|unsloth_\w+|prefix"
+    r"|tokenizer_class|task_specific_params|finetuning_task|\w*label\w*|init\w*_(range|std|factor)"
+    # Outputs of a call; other ways to compute the same.
+    r"|return_dict\w*|output_\w+|torchscript|attn_implementation|use_(cache|bfloat16)|sparse_pred\w+"
+    r"|gradient_checkpointing|chunk_size_feed_forward|pretraining_tp|reorder_and_upcast_attn"
+    r"|reference_compile|deterministic_flash_attn|repad_logits_with_grad|cache_implementation"
     # Generation, which has options of its own.
     r"|\w+_token_id|(min|max)_length|num_beam\w*|num_return_sequences|do_sample|early_stopping"
     r"|\w+_penalty|\w*no_repeat_ngram_size|bad_words_ids|(begin_)?suppress_tokens|temperature"
     r"|top_[kp]|typical_p|remove_invalid_values|force_bos_token_to_be_generated"
-    # Other heads; fields that follow from others; fields of old versions that no version reads.
+    # Other heads; fields that follow from others, or that transformers does not read.
     r"|summary_\w+|pooler_\w+|directionality|qa_dropout|\w*classif\w*_dropout|dense_act_fn"
-    r"|is_(encoder_decoder|gated_act|llama_config)|num_hidden_layers|tie_word_embeddings"
-    r"|n_ctx|n_special|predict_special_tokens|extra_pos_embeddings"
+    r"|is_(encoder_decoder|gated_act|llama_config)|num_hidden_layers|tie_w\w+|problem_type"
+    r"|n_ctx|n_special|predict_special_tokens|extra_pos_embeddings|sinusoidal_pos_embds"
 )
 """Fields of config.json that change neither the logits nor the gradient of a family here."""
 FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")
-
-FROM_SCRATCH = {
+FROM_SCRATCH = {  # families as which models are saved that were not loaded from a folder
     "generator": ("gpt2", "llama", "gpt_neox"),
     "masked": ("bert",),
     "classifier": ("bert",),
     "encoder": ("bert",),
     "seq2seq": ("marian", "bart", "t5"),
 }
-"""Families as which models are saved that were not loaded from a folder."""
 UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"  # tie_word_embeddings is false by default
 
 
@@ -135,11 +132,7 @@ class RecordedFields(UserDict[str, Any]):
 
 
 def identify(hf: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the family and the kind of a model, such as ("bert", "classifier").
-
-    Raises:
-        UserError: tlite does not have it.
-    """
+    """Return the family and the kind of a model, such as ("bert", "classifier")."""
     name, architectures = hf.get("model_type"), hf.get("architectures") or []
     if name not in FAMILIES:
         raise UserError(f"tlite has no model of type {name!r}, only {', '.join(FAMILIES)}")
@@ -190,29 +183,26 @@ def _rows(family: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _check_unread(hf: RecordedFields, family: str) -> None:
-    """Raise a UserError that names fields which may change the computation, and were not read."""
-    required, unknown = FAMILIES[family].required, []
-    for name in hf.keys() & (hf.unread | required.keys()):
-        value = hf.data[name]
-        if name in required:
-            is_neutral = value in (None, *required[name])
+    """Raise a UserError that names the fields which may change the computation unread."""
+    unknown = []
+    for name in sorted(hf.unread):
+        value, required = hf.data[name], FAMILIES[family].required.get(name)
+        is_one = type(value) in (int, float) and value == 1
+        has_effect = value and not NO_EFFECT.fullmatch(name)
+        if required:
+            is_known = value in (None, *required)
         else:
-            is_neutral = (
-                not value
-                or NO_EFFECT.fullmatch(name)
-                or (FACTOR.fullmatch(name) and type(value) in (int, float) and value == 1)
-            )
-        unknown += [] if is_neutral else [f"{name}={value!r}"]
+            is_known = not has_effect or (is_one and FACTOR.fullmatch(name))
+        unknown += [] if is_known else [f"{name}={value!r}"]
     if unknown:
-        raise UserError(f"tlite has no {family} model with {', '.join(sorted(unknown))}")
+        raise UserError(f"tlite has no {family} model with {', '.join(unknown)}")
 
 
 def _to_tlite(path: str, value: Any) -> Any:
     if path.endswith(".activation"):
         if value not in TLITE_ACTIVATIONS:
-            raise UserError(
-                f"tlite has no activation {value!r}, only {', '.join(TLITE_ACTIVATIONS)}"
-            )
+            known = ", ".join(TLITE_ACTIVATIONS)
+            raise UserError(f"tlite has no activation {value!r}, only {known}")
         return TLITE_ACTIVATIONS[value]
     if path == "pool.method":
         return POOLING[value]
@@ -232,20 +222,16 @@ def class_names(hf: Mapping[str, Any]) -> list[str]:
     return [names[str(index)] for index in range(len(names))]
 
 
-def _num_classes(hf: Mapping[str, Any]) -> int:
-    problem, number = hf.get("problem_type"), len(class_names(hf)) or hf.get("num_labels", 2)
-    if problem not in (None, "single_label_classification") or number == 1:
-        raise UserError(f"tlite has no classifier with problem_type {problem!r}, {number} labels")
-    return number
-
-
 def _read_special(hf, family: str, kind: str, tlite: dict[str, Any], arrays) -> dict[str, Any]:
     """Read the fields that need more than a row of the table."""
     fields: dict[str, Any] = {}
     if kind in ("generator", "seq2seq"):
         fields |= _read_head(hf, family, kind, arrays)
     if kind == "classifier":
-        fields |= {"num_classes": _num_classes(hf), "head_bias": True}
+        problem, number = hf.get("problem_type"), len(class_names(hf)) or hf.get("num_labels", 2)
+        if problem not in (None, "single_label_classification") or number == 1:
+            raise UserError(f"tlite has no classifier of {number} labels, problem_type {problem!r}")
+        fields |= {"num_classes": number, "head_bias": True}
     if family == "gpt_neox" and hf.get("use_parallel_residual", True):
         raise UserError("tlite has no parallel residuals: use_parallel_residual must be false")
     if family == "roberta":
@@ -254,34 +240,34 @@ def _read_special(hf, family: str, kind: str, tlite: dict[str, Any], arrays) -> 
     if family == "t5":
         projection = hf.get("feed_forward_proj", "relu")
         name = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
-        fields["feed_forward.activation"] = _to_tlite("feed_forward.activation", name)
-        fields["feed_forward.gated"] = projection.startswith("gated-")
         is_scaled = hf.get("scale_decoder_outputs", hf.get("tie_word_embeddings") is not False)
-        fields["head.scale"] = tlite["width"] ** -0.5 if is_scaled else 1.0
         pad_id = tlite["special_tokens.pad_id"]
-        fields["special_tokens.bos_id"] = hf.get("decoder_start_token_id", pad_id)
+        fields |= {
+            "feed_forward.activation": _to_tlite("feed_forward.activation", name),
+            "feed_forward.gated": projection.startswith("gated-"),
+            "head.scale": tlite["width"] ** -0.5 if is_scaled else 1.0,
+            "special_tokens.bos_id": hf.get("decoder_start_token_id", pad_id),
+        }
     return fields
 
 
 def _read_head(hf, family: str, kind: str, arrays: Collection[str]) -> dict[str, Any]:
-    head = f"{FAMILIES[family].output}.weight"
-    has_head = head in arrays
+    output = f"{FAMILIES[family].output}.weight"
+    is_tied = output not in arrays
     # tie_word_embeddings=false of T5 means that logits are not scaled.
-    if not has_head and not is_hf_tied(hf, family) and family != "t5":
-        raise UserError(f"there is no array {head}, though tie_word_embeddings is false")
+    if is_tied and not is_hf_tied(hf, family) and family != "t5":
+        raise UserError(f"there is no array {output}, though tie_word_embeddings is false")
     if kind == "generator":
-        return {"head.tied": not has_head}
-    fields = {
-        "head.embeddings": "shared" if has_head else "tied",
-        "special_tokens.forced_bos_id": hf.get("forced_bos_token_id"),
-    }
+        return {"head.tied": is_tied}
+    bos_id, size = hf.get("forced_bos_token_id"), hf.get("decoder_vocab_size") or hf["vocab_size"]
+    fields = {"head.embeddings": "tied" if is_tied else "shared"}
+    fields |= {"special_tokens.forced_bos_id": bos_id}
     if family != "t5":
-        fields["head.bias"] = "final_logits_bias" in arrays
-    decoder_size = hf.get("decoder_vocab_size") or hf["vocab_size"]
+        fields |= {"head.bias": "final_logits_bias" in arrays}
     if family == "marian" and not hf.get("share_encoder_decoder_embeddings", True):
-        if not has_head:
+        if is_tied:
             raise UserError("tlite can't tie the head to a separate embedding of the decoder")
-        fields |= {"head.embeddings": "separate", "vocabulary_size": decoder_size}
+        fields |= {"head.embeddings": "separate", "vocabulary_size": size}
     return fields
 
 

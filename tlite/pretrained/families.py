@@ -90,21 +90,20 @@ BUFFERS = re.compile(
 )
 """Arrays of old checkpoints that transformers does not use."""
 
+FAMILIES: dict[str, Family] = {}
 GENERATOR = {"generator": ("ForCausalLM", "LMHeadModel", "Model", "TextModel")}
 ENCODER = {
     "masked": ("ForMaskedLM", "ForPreTraining"), "classifier": ("ForSequenceClassification",),
     "encoder": ("Model",),
 }  # fmt: skip
-SEQ2SEQ = {"seq2seq": ("ForConditionalGeneration", "WithLMHeadModel", "MTModel", "Model")}
+SEQ2SEQ = {"seq2seq": ("ForConditionalGeneration", "WithLMHeadModel", "Model")}
 QK_NORM, QKV_BIAS = {"attention.query_key_norm": True}, {"attention.qkv_bias": True}
 LM_HEAD = {"generator": {"head": "lm_head"}}
 
 # GPT-2 and GPT-NeoX
 
-GPT2 = Family(
-    "GPT2",
-    {"generator": ("LMHeadModel", "Model")},
-    {
+FAMILIES["gpt2"] = Family(
+    "GPT2", {"generator": ("LMHeadModel", "Model")}, {
         "vocab_size": "vocabulary_size", "n_positions": ("context", 1024), "n_embd": "width",
         "n_head": "num_heads", "n_layer": "num_blocks", "n_inner": ("feed_forward.mlp_dim", None),
         "activation_function": ("feed_forward.activation", "gelu_new"),
@@ -120,19 +119,15 @@ GPT2 = Family(
         "blocks.*.feed_forward.{hidden,output}": "h.*.mlp.c_{fc,proj}",
     }),
     LM_HEAD,
-    prefix="transformer.",
-    required={"scale_attn_weights": (True,)},
-    is_conv=True,
+    prefix="transformer.", required={"scale_attn_weights": (True,)}, is_conv=True,
 )  # fmt: skip
 SIZES: Fields = {  # without defaults: those of transformers differ between families
     "vocab_size": "vocabulary_size", "hidden_size": "width", "num_hidden_layers": "num_blocks",
     "num_attention_heads": "num_heads", "intermediate_size": "feed_forward.mlp_dim",
     "max_position_embeddings": "context",
 }  # fmt: skip
-GPT_NEOX = Family(
-    "GPTNeoX",
-    GENERATOR,
-    SIZES | {
+FAMILIES["gpt_neox"] = Family(
+    "GPTNeoX", GENERATOR, SIZES | {
         "hidden_act": ("feed_forward.activation", "gelu"), "hidden_dropout": ("dropout", 0.0),
         "layer_norm_eps": ("norm.epsilon", 1e-5),
         "attention_bias": ("attention.qkv_bias+attention.bias", True),
@@ -147,10 +142,7 @@ GPT_NEOX = Family(
         "blocks.*.feed_forward.{hidden,output}": "layers.*.mlp.dense_{h_to_4h,4h_to_h}",
     }),
     {"generator": {"head": "embed_out"}},
-    prefix="gpt_neox.",
-    output="embed_out",
-    is_half_split=True,
-    is_joined_by_head=True,
+    prefix="gpt_neox.", output="embed_out", is_half_split=True, is_joined_by_head=True,
 )  # fmt: skip
 
 # Llama and its relatives
@@ -189,11 +181,17 @@ GEMMA_LAYERS = LLAMA_LAYERS | expand({
     "blocks.*.attention_output_norm": "layers.*.post_attention_layernorm",
     "blocks.*.feed_forward{,_output}_norm": "layers.*.{pre,post}_feedforward_layernorm",
 })  # fmt: skip
-
-
-def _llama_like(stem: str, fields: Fields, constants: Fields, layers: Layers) -> Family:
-    return Family(stem, GENERATOR, fields, constants, layers, LM_HEAD, is_half_split=True)
-
+for _name, _stem, _fields, _constants, _layers in (
+    ("llama", "Llama", LLAMA, LLAMA_CONSTANTS, LLAMA_LAYERS),
+    ("mistral", "Mistral", MISTRAL, LLAMA_CONSTANTS, LLAMA_LAYERS),
+    ("qwen2", "Qwen2", MISTRAL, LLAMA_CONSTANTS | QKV_BIAS, LLAMA_LAYERS),
+    ("qwen3", "Qwen3", LLAMA, LLAMA_CONSTANTS | QK_NORM, LLAMA_LAYERS),
+    ("gemma2", "Gemma2", GEMMA | SOFTCAP, GEMMA_CONSTANTS, GEMMA_LAYERS),
+    ("gemma3_text", "Gemma3", GEMMA, GEMMA_CONSTANTS | QK_NORM, GEMMA_LAYERS),
+):
+    FAMILIES[_name] = Family(
+        _stem, GENERATOR, _fields, _constants, _layers, LM_HEAD, is_half_split=True
+    )
 
 # Encoders
 
@@ -216,12 +214,8 @@ BERT_LAYERS = expand({
     "blocks.*.feed_forward_norm": "encoder.layer.*.output.LayerNorm",
 })  # fmt: skip
 ABSOLUTE = {"position_embedding_type": ("absolute", "sans_pos")}  # sans_pos: ModernBERT's
-BERT = Family(
-    "Bert",
-    ENCODER,
-    BERT_FIELDS,
-    BERT_CONSTANTS,
-    BERT_LAYERS,
+FAMILIES["bert"] = Family(
+    "Bert", ENCODER, BERT_FIELDS, BERT_CONSTANTS, BERT_LAYERS,
     {
         "masked": expand({
             "projection{,_norm}": "cls.predictions.transform.{dense,LayerNorm}",
@@ -229,29 +223,21 @@ BERT = Family(
         }),
         "classifier": {"head": "classifier"},
     },
-    prefix="bert.",
-    output="cls.predictions.decoder",
-    required=ABSOLUTE,
+    prefix="bert.", output="cls.predictions.decoder", required=ABSOLUTE,
 )  # fmt: skip
-ROBERTA = Family(
-    "Roberta",
-    ENCODER,
-    BERT_FIELDS | {"hidden_act": ("feed_forward.activation", "gelu")},
-    BERT_CONSTANTS,
-    BERT_LAYERS,
+FAMILIES["roberta"] = Family(
+    "Roberta", ENCODER, BERT_FIELDS | {"hidden_act": ("feed_forward.activation", "gelu")},
+    BERT_CONSTANTS, BERT_LAYERS,
     {
         "masked": expand({
             "projection{,_norm}": "lm_head.{dense,layer_norm}", "head_bias": "lm_head.bias",
         }),
         "classifier": expand({"{projection,head}": "classifier.{dense,out_proj}"}),
     },
-    prefix="roberta.",
-    output="lm_head.decoder",
-    required=ABSOLUTE,
+    prefix="roberta.", output="lm_head.decoder", required=ABSOLUTE,
 )  # fmt: skip
-DISTILBERT = Family(
-    "DistilBert",
-    ENCODER,
+FAMILIES["distilbert"] = Family(
+    "DistilBert", ENCODER,
     {
         "vocab_size": "vocabulary_size", "dim": "width", "hidden_dim": "feed_forward.mlp_dim",
         "n_layers": "num_blocks", "n_heads": "num_heads", "dropout": ("dropout", 0.1),
@@ -277,13 +263,10 @@ DISTILBERT = Family(
         }),
         "classifier": {"projection": "pre_classifier", "head": "classifier"},
     },
-    prefix="distilbert.",
-    output="vocab_projector",
+    prefix="distilbert.", output="vocab_projector",
 )  # fmt: skip
-MODERNBERT = Family(
-    "ModernBert",
-    ENCODER,
-    SIZES | {
+FAMILIES["modernbert"] = Family(
+    "ModernBert", ENCODER, SIZES | {
         "hidden_activation": ("feed_forward.activation", "gelu"),
         "norm_eps+layer_norm_eps": ("norm.epsilon", 1e-5), "norm_bias": ("norm.bias", False),
         "attention_bias": ("attention.qkv_bias+attention.bias", False),
@@ -308,9 +291,7 @@ MODERNBERT = Family(
         "masked": expand({"projection{,_norm}": "head.{dense,norm}", "head_bias": "decoder.bias"}),
         "classifier": expand({"projection{,_norm}": "head.{dense,norm}", "head": "classifier"}),
     },
-    output="decoder",
-    required=ABSOLUTE,
-    is_half_split=True,
+    output="decoder", required=ABSOLUTE, is_half_split=True,
 )  # fmt: skip
 
 # Encoder-decoders
@@ -340,29 +321,18 @@ BART_HEAD = {
     "head": "lm_head", "head.bias": "final_logits_bias", "head_bias": "final_logits_bias",
 }  # fmt: skip
 SEPARATE = expand({"{encoder,decoder}.embedding": "{encoder,decoder}.embed_tokens"})
-MARIAN = Family(
-    "Marian",
-    {"seq2seq": ("MTModel", "Model")},
-    BART_FIELDS,
-    QKV_BIAS | {"positions": Sinusoidal(split=True)},
-    BART_LAYERS,
-    {"seq2seq": BART_HEAD},
-    variants={"decoder.embedding": SEPARATE},
-    required={"static_position_embeddings": (True,)},
-)
-BART = Family(
-    "Bart",
-    SEQ2SEQ,
-    BART_FIELDS,
-    QKV_BIAS | {"positions": Learned(offset=2), "embedding.norm": True},
-    BART_LAYERS,
-    {"seq2seq": BART_HEAD},
-    required={"normalize_embedding": (True,)},
-)
-T5 = Family(
-    "T5",
-    SEQ2SEQ,
-    {
+FAMILIES["marian"] = Family(
+    "Marian", {"seq2seq": ("MTModel", "Model")}, BART_FIELDS,
+    QKV_BIAS | {"positions": Sinusoidal(split=True)}, BART_LAYERS, {"seq2seq": BART_HEAD},
+    variants={"decoder.embedding": SEPARATE}, required={"static_position_embeddings": (True,)},
+)  # fmt: skip
+FAMILIES["bart"] = Family(
+    "Bart", SEQ2SEQ, BART_FIELDS,
+    QKV_BIAS | {"positions": Learned(offset=2), "embedding.norm": True}, BART_LAYERS,
+    {"seq2seq": BART_HEAD}, required={"normalize_embedding": (True,)},
+)  # fmt: skip
+FAMILIES["t5"] = Family(
+    "T5", SEQ2SEQ, {
         "vocab_size": "vocabulary_size+source_vocabulary_size", "d_model": "width",
         "d_kv": ("attention.head_dim", 64), "d_ff": "feed_forward.mlp_dim",
         "num_layers": "num_blocks", "num_decoder_layers": ("decoder_blocks", None),
@@ -386,29 +356,8 @@ T5 = Family(
         "blocks.*.feed_forward_norm": "block.*.layer.LAST.layer_norm",
         "norm": "final_layer_norm",
     }),
-    {"seq2seq": {"head": "lm_head"}},
-    prefix="",
-    variants={
-        "feed_forward.gate": on_both_sides({
-            "blocks.*.feed_forward.{gate,hidden}": "block.*.layer.LAST.DenseReluDense.{wi_0,wi_1}",
-        }),
-    },
+    {"seq2seq": {"head": "lm_head"}}, prefix="",
+    variants={"feed_forward.gate": on_both_sides({
+        "blocks.*.feed_forward.{gate,hidden}": "block.*.layer.LAST.DenseReluDense.{wi_0,wi_1}",
+    })},
 )  # fmt: skip
-
-FAMILIES = {
-    "gpt2": GPT2,
-    "gpt_neox": GPT_NEOX,
-    "llama": _llama_like("Llama", LLAMA, LLAMA_CONSTANTS, LLAMA_LAYERS),
-    "mistral": _llama_like("Mistral", MISTRAL, LLAMA_CONSTANTS, LLAMA_LAYERS),
-    "qwen2": _llama_like("Qwen2", MISTRAL, LLAMA_CONSTANTS | QKV_BIAS, LLAMA_LAYERS),
-    "qwen3": _llama_like("Qwen3", LLAMA, LLAMA_CONSTANTS | QK_NORM, LLAMA_LAYERS),
-    "gemma2": _llama_like("Gemma2", GEMMA | SOFTCAP, GEMMA_CONSTANTS, GEMMA_LAYERS),
-    "gemma3_text": _llama_like("Gemma3", GEMMA, GEMMA_CONSTANTS | QK_NORM, GEMMA_LAYERS),
-    "bert": BERT,
-    "roberta": ROBERTA,
-    "distilbert": DISTILBERT,
-    "modernbert": MODERNBERT,
-    "marian": MARIAN,
-    "bart": BART,
-    "t5": T5,
-}

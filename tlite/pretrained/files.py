@@ -17,21 +17,15 @@ DTYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dt
 
 
 class StoredArray(NamedTuple):
-    """An array in an open safetensors file."""
+    """An array in an open safetensors file; `dtype` is a name of the format, such as "BF16"."""
 
     path: Path
     name: str
     dtype: str
-    """Name in the safetensors format, such as "BF16"."""
     file: Any
-    """The open file, a `safetensors.safe_open`."""
 
     def read(self) -> np.ndarray:
-        """Read the array.
-
-        Raises:
-            UserError: its type is not in `DTYPES`.
-        """
+        """Read the array; a type that is not in `DTYPES` is a UserError."""
         if self.dtype not in DTYPES:
             raise UserError(f"{self.path}: {self.name} is {self.dtype}, not {', '.join(DTYPES)}")
         return self.file.get_tensor(self.name)
@@ -43,21 +37,19 @@ def read_optional_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def download(name: str, content: str, patterns: list[str], **options: Any) -> Path:
-    """Download files of a repository from the Hugging Face hub; returns the folder in its cache.
+    """Download files from the Hugging Face hub; returns the folder in its cache.
 
     Raises:
-        UserError: the hub can't be reached, or has no such repository.
+        UserError: the hub can't be reached, or has no repository of this name.
     """
     with needs_extra("text"):
         from huggingface_hub import snapshot_download
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, **options))
     except Exception as error:  # of the network, the hub, its cache: a dozen classes
-        reason = " ".join(str(error).split())[:150]
-        raise UserError(
-            f"there is no file or folder {name}, and the Hugging Face hub gave no {content} of "
-            f"this name ({type(error).__name__}: {reason})"
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
+        missing = f"there is no file or folder {name}, and the Hugging Face hub gave no {content}"
+        raise UserError(f"{missing} of this name ({reason})") from error
 
 
 def open_arrays(folder: Path) -> dict[str, StoredArray]:
@@ -79,8 +71,7 @@ def open_arrays(folder: Path) -> dict[str, StoredArray]:
     if any(folder.glob("*.bin")) or any(folder.glob("*.ckpt")):
         raise UserError(
             f"{folder} has its weights in pickles only, which tlite never reads as they can run "
-            "code: convert them with transformers, "
-            "model.save_pretrained(folder, safe_serialization=True)"
+            "code: convert them with transformers' save_pretrained(folder, safe_serialization=True)"
         )
     raise UserError(f"{folder} has no weights: neither {WEIGHTS} nor {INDEX}")
 
@@ -100,16 +91,12 @@ def _open_file(path: Path) -> dict[str, StoredArray]:
     return {name: StoredArray(path, name, dtype, file) for name, dtype in dtypes.items()}
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], dtype: str) -> None:
-    """Write arrays to a safetensors file, all in one type.
-
-    Raises:
-        UserError: the file can't be written.
-    """
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to a safetensors file in float32; a disk error is a UserError."""
     with needs_extra("text"):
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
-    values = {name: np.asarray(array, DTYPES[dtype], order="C") for name, array in arrays.items()}
+    values = {name: np.asarray(array, "<f4", order="C") for name, array in arrays.items()}
     try:
         save_file(values, path, {"format": "pt"})  # transformers requires this entry
     except (OSError, SafetensorError) as error:

@@ -20,7 +20,6 @@ from tlite.pretrained.arrays import map_names, to_tlite
 from tlite.pretrained.configs import class_names, identify, is_hf_tied, label_fields, read_config
 from tlite.pretrained.families import BUFFERS, FAMILIES, UNUSED
 from tlite.pretrained.files import (
-    DTYPES,
     HUB_NAME,
     StoredArray,
     download,
@@ -48,8 +47,6 @@ class Pretrained:
     """Content of generation_config.json."""
     no_tokenizer: str = ""
     """Reason why the folder has no tokenizer that can be read; "" if it has one."""
-    dtype: str = "F32"
-    """Type of its arrays: F32, F16 or BF16."""
     unused: dict[str, np.ndarray] = field(default_factory=dict)
     """Arrays that tlite does not use, to be saved again."""
     new: tuple[str, ...] = ()
@@ -181,8 +178,7 @@ def _read_arrays(
     if unexpected := [name for name in unread if not UNUSED.fullmatch(name)]:
         raise UserError(f"{folder}: a {family} {kind} has no array {unexpected[0]}")
     unused = {name: np.array(array.read(), np.float32) for name, array in unread.items()}
-    dtype = max(DTYPES, key=[array.dtype for array in stored.values()].count)
-    return arrays, replace(pretrained, dtype=dtype, unused=unused, new=tuple(new))
+    return arrays, replace(pretrained, unused=unused, new=tuple(new))
 
 
 def abstract_model(config: TransformerConfig):

@@ -10,19 +10,19 @@ from tlite.models import Rotary, RotaryScaling, TransformerConfig
 from tlite.models.config import MAX_BLOCKS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Fields of a scaling with another name in tlite, and the fields of each method.
-RENAMED: dict[str, str] = {
+RENAMED: dict[str, str] = {  # fields of a scaling with another name in tlite
     "original_max_position_embeddings": "original_context",
     "low_freq_factor": "low_frequency_factor",
     "high_freq_factor": "high_frequency_factor",
 }
-YARN = "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"
 SCALINGS: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", *RENAMED),
-    "yarn": ("factor", *YARN),
-}
+    "yarn": (
+        "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor",
+    ),
+}  # fmt: skip
 # Fields of transformers 4 for two bases, of full and of sliding attention, and their defaults.
 TWO_BASES = {
     "gemma3_text": {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)},
@@ -40,11 +40,7 @@ PATTERNS: dict[str, tuple[str, int, Callable[[int, int], bool]]] = {
 
 
 def read_rotary(family: str, hf: Mapping[str, Any]) -> Rotary:
-    """Read the rotary embedding of a config.json.
-
-    Raises:
-        UserError: tlite does not have it.
-    """
+    """Read the rotary embedding of a config.json; one that tlite lacks is a UserError."""
     context, parameters = hf["max_position_embeddings"], hf.get("rope_parameters") or {}
     scaling = hf.get("rope_scaling") or {}
     if family not in TWO_BASES:
@@ -91,9 +87,9 @@ def _read_one(parameters: dict[str, Any], context: int) -> Rotary:
 def write_rotary(family: str, config: TransformerConfig) -> dict[str, Any]:
     """Write the rotary embedding of a model with one base in the format of transformers 4."""
     rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
-    neox = family == "gpt_neox"
-    hf: dict[str, Any] = {"rotary_emb_base" if neox else "rope_theta": rotary.base}
-    hf |= {"rotary_pct": 1.0} if neox else {}
+    hf: dict[str, Any] = {"rope_theta": rotary.base}
+    if family == "gpt_neox":
+        hf = {"rotary_emb_base": rotary.base, "rotary_pct": 1.0}
     if (scaling := rotary.scaling) is not None:
         names = {key: RENAMED.get(key, key) for key in SCALINGS[scaling.method]}
         fields = {key: getattr(scaling, name) for key, name in names.items()}

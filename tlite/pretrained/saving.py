@@ -37,7 +37,7 @@ from tlite.pretrained.configs import (
     write_config,
 )
 from tlite.pretrained.families import FAMILIES
-from tlite.pretrained.files import DTYPES, WEIGHTS, write_arrays
+from tlite.pretrained.files import WEIGHTS, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.text import Tokenizer
@@ -62,15 +62,15 @@ def save_pretrained(
     original: Pretrained | None = None,
     labels: list[str] | None = None,
 ) -> str:
-    """Write config.json, model.safetensors and the tokenizer's files; returns the family.
+    """Write config.json, model.safetensors (float32) and the tokenizer's files; returns the family.
 
     Layers that the family requires and the model lacks are written so that they have no effect:
     zero biases, a zero token type embedding, a table of computed positions.
 
     Args:
         family: gpt2, llama, gpt_neox, bert, marian, bart or t5; None chooses by the config.
-        original: the folder that the model was loaded from: its fields are written again, and its
-            16-bit type if that holds all numbers exactly. Only the context may be shorter.
+        original: the folder that the model was loaded from, whose fields are written again; only
+            the context may be shorter.
         labels: names of a classifier's classes.
 
     Raises:
@@ -83,23 +83,22 @@ def save_pretrained(
         lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
     )
     hf |= (label_fields(labels) if labels else {}) | _special_token_fields(hf, hf_tokenizer)
-    arrays, unused = _convert_arrays(model, target), original.unused if original else {}
-    dtype = original.dtype if original and _fits(arrays | unused, original.dtype) else "F32"
-    hf["dtype" if "dtype" in hf else "torch_dtype"] = DTYPES[dtype].name
-    _write_fields(folder, hf, original.generation if original else {})
-    if hf_tokenizer is not None:
-        hf_tokenizer.save(folder, model_max_length=config.context)
-    write_arrays(folder / WEIGHTS, _to_hf_arrays(name, kind, target, arrays, unused), dtype)
-    return name
-
-
-def _write_fields(folder: Path, hf: dict[str, Any], generation: dict[str, Any]) -> None:
-    """Write config.json and generation_config.json."""
+    hf["dtype" if "dtype" in hf else "torch_dtype"] = "float32"
+    arrays = _to_hf_arrays(name, kind, target, _convert_arrays(model, target))
+    if original:  # "cls" is not below the prefix
+        prefix = "" if kind == "encoder" else FAMILIES[name].prefix
+        unused = original.unused.items()
+        arrays |= {n if n.startswith("cls.") else prefix + n: array for n, array in unused}
     ids = {name: hf[name] for name in SPECIAL_TOKENS if hf.get(name) is not None}
+    generation = ids | (original.generation if original else {})
     with disk_errors(folder / WEIGHTS):
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in (("config.json", hf), (GENERATION, ids | generation)):
+        for file, content in (("config.json", hf), (GENERATION, generation)):
             (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if hf_tokenizer is not None:
+        hf_tokenizer.save(folder, model_max_length=config.context)
+    write_arrays(folder / WEIGHTS, arrays)
+    return name
 
 
 def _collect_errors(*steps: Callable[[], Any]) -> list[Any]:
@@ -180,6 +179,7 @@ def find_differences(config: TransformerConfig, target: TransformerConfig) -> li
     fields, target_fields = resolve_fields(config), resolve_fields(target)
     ignored = {path for path in fields if path.endswith("bias") and fields[path] is False}
     ignored |= {p for p in ("embedding.type_vocab_size", "positions.offset") if not fields.get(p)}
+    ignored |= TRAINING_FIELDS
     is_table = isinstance(target.positions, Learned | Sinusoidal) and getattr(
         target.positions, "split", True
     )
@@ -188,22 +188,20 @@ def find_differences(config: TransformerConfig, target: TransformerConfig) -> li
     is_untied = not is_tied(config) or type(config) in (TransformerConfig, ClassifierConfig)
     if fields["embedding.scale"] and is_untied:
         ignored.add("embedding.scale")
-
-    def is_equal(value: Any, target_value: Any) -> bool:
-        if isinstance(value, float) and isinstance(target_value, float | int):
-            return math.isclose(value, target_value, rel_tol=1e-6)
-        return value == target_value
-
+    differences = []
     # Fields that the target lacks belong to a component that differs.
-    paths = [path for path in fields if path in target_fields.keys() - ignored - TRAINING_FIELDS]
-    return [path for path in paths if not is_equal(fields[path], target_fields[path])]
+    for path in [path for path in fields if path in target_fields.keys() - ignored]:
+        value, other = fields[path], target_fields[path]
+        is_close = isinstance(value, float) and other and math.isclose(value, other, rel_tol=1e-6)
+        differences += [] if is_close or value == other else [path]
+    return differences
 
 
 def _kind(model) -> str:
-    for kind, config in CONFIGS.items():
-        if (type(model.config), type(model)) == (config, MODELS[config]):
-            return kind
-    raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
+    kinds = {(config, MODELS[config]): kind for kind, config in CONFIGS.items()}
+    if (types := (type(model.config), type(model))) not in kinds:
+        raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
+    return kinds[types]
 
 
 def _special_token_fields(
@@ -258,24 +256,10 @@ def _split_columns(name: str, array: np.ndarray) -> np.ndarray:
     return np.take(array, np.concatenate([columns[::2], columns[1::2]]), axis=axis)
 
 
-def _fits(arrays: dict[str, np.ndarray], dtype: str) -> bool:
-    """True if the type holds all numbers exactly."""
-    return all(
-        np.array_equal(array, array.astype(DTYPES[dtype]).astype(np.float32))
-        for array in arrays.values()
-    )
-
-
 def _to_hf_arrays(
-    family: str,
-    kind: str,
-    config: TransformerConfig,
-    arrays: dict[str, np.ndarray],
-    unused: dict[str, np.ndarray],
+    family: str, kind: str, config: TransformerConfig, arrays: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the Hugging Face arrays by name, with `unused` ones among them."""
-    prefix = "" if kind == "encoder" else FAMILIES[family].prefix
-    hf_arrays = {n if n.startswith("cls.") else prefix + n: array for n, array in unused.items()}
+    prefix, hf_arrays = "" if kind == "encoder" else FAMILIES[family].prefix, {}
     for hf, names in map_names(family, kind, list(arrays), prefix).items():
         hf_arrays[hf] = to_hf(family, hf, {n: arrays[n] for n in names}, config.head_dim)
     if family in ("marian", "bart") and flatten(config)["head.embeddings"] == "shared":
