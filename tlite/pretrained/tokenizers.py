@@ -22,13 +22,8 @@ END_TOKENS = END, "</s>", "<eos>", "<|end_of_text|>"  # candidates if no file na
 
 
 class PretrainedTokenizer(Tokenizer):
-    """Tokenizer of a pre-trained model, with its special tokens.
-
-    Args:
-        tokenizer: a `tokenizers.Tokenizer`.
-        special_tokens: tokens of the roles pad, bos, eos, unk, mask, cls and sep.
-        settings: other entries of tokenizer_config.json.
-    """
+    """A `tokenizers.Tokenizer` with special tokens by role (`ROLES`) and the other entries of
+    tokenizer_config.json (`settings`)."""
 
     kind = "pretrained"
     num_embeddings: int = 2**31
@@ -55,11 +50,7 @@ class PretrainedTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: str | Path) -> "PretrainedTokenizer":
-        """Load the tokenizer of a folder, or a tokenizer.json.
-
-        Raises:
-            UserError: it is damaged or missing.
-        """
+        """Load the tokenizer of a folder, or a file; a damaged or missing one is a UserError."""
         path = Path(path)
         if path.is_file() and path.name != FILE:  # its folder may belong to another model
             return cls(read_by_library(path), {}, {})
@@ -67,25 +58,21 @@ class PretrainedTokenizer(Tokenizer):
         if not (folder / FILE).is_file():
             raise UserError(
                 f"{folder} has no {FILE}: make one with transformers, "
-                "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder); "
-                "of Marian, which can't have one, encode texts with transformers' MarianTokenizer"
+                "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder), "
+                "or, as Marian has none, encode texts with its MarianTokenizer"
             )
         tokenizer, special_tokens = read_by_library(folder / FILE), {}
-        settings, config = (read_optional_json(folder, name) for name in (CONFIG, "config.json"))
-        for role, content in itertools.product(ROLES, (read_optional_json(folder, MAP), settings)):
-            token = content.get(f"{role}_token")
-            token = token.get("content") if isinstance(token, dict) else token
-            special_tokens |= {role: token} if token else {}
+        files = [read_optional_json(folder, name) for name in (CONFIG, MAP, "config.json")]
         for role in ROLES:
-            ids = config.get(f"{role}_token_id")
-            for index in ids[:1] if isinstance(ids, list) else [ids]:
-                if (
-                    isinstance(index, int)
-                    and 0 <= index < 2**31
-                    and (token := tokenizer.id_to_token(index))
-                ):
-                    special_tokens.setdefault(role, token)
-        return cls(tokenizer, special_tokens, settings)
+            tokens = [file.get(f"{role}_token") for file in files[:2]]
+            tokens = [t.get("content") if isinstance(t, dict) else t for t in tokens]
+            ids = files[2].get(f"{role}_token_id")
+            ids = ids[:1] if isinstance(ids, list) else [ids]
+            ids = [index for index in ids if isinstance(index, int) and 0 <= index < 2**31]
+            tokens += map(tokenizer.id_to_token, ids)
+            if token := next(filter(None, tokens), None):
+                special_tokens[role] = token
+        return cls(tokenizer, special_tokens, files[0])
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -98,17 +85,16 @@ class PretrainedTokenizer(Tokenizer):
         """Encode a text as ids (T,) int32, with special tokens around it.
 
         Raises:
-            UserError: a part of the text has no token, or one without an embedding.
+            UserError: part of the text has no token, or one without an embedding.
         """
         with encoding_by_library():
             encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return np.array(self._check_ids(encoding), np.int32)
 
     def encode_long(self, text: str) -> np.ndarray:
-        """Encode a text of up to hundreds of megabytes as ids (N,), without special tokens.
+        """Encode a long text as ids (N,), without special tokens.
 
-        The text is split where GPT-2's pre-tokenizer splits it too, and encoded in parallel; with
-        another pre-tokenizer it is encoded at once.
+        It is split where GPT-2's pre-tokenizer splits it, and encoded in parallel.
         """
         from tokenizers import pre_tokenizers
 
@@ -132,11 +118,7 @@ class PretrainedTokenizer(Tokenizer):
     ) -> np.ndarray:
         """Encode texts as ids (B, max_length), or as long as the longest; padded with `pad_id`.
 
-        A longer text is truncated before its final special tokens. Texts without any token give one
-        column of padding.
-
-        Raises:
-            UserError: a part of a text has no token, or one without an embedding.
+        A longer text is truncated before its final special tokens.
         """
         rows = []
         for encoding in self._encode_batch(texts):
@@ -145,9 +127,8 @@ class PretrainedTokenizer(Tokenizer):
                 last = next((i for i, special in enumerate(reversed(is_special)) if not special), 0)
                 ids = ids[: max(max_length - last, 0)] + ids[len(ids) - last :]
             rows.append(ids)
-        if max_length is None and rows and not any(rows):
-            max_length = 1
-        return pad(rows, max_length, pad_id)
+        is_empty = max_length is None and rows and not any(rows)
+        return pad(rows, 1 if is_empty else max_length, pad_id)
 
     def _encode_batch(self, texts: Iterable[str]) -> list[Any]:
         with encoding_by_library():
@@ -156,11 +137,9 @@ class PretrainedTokenizer(Tokenizer):
     def _check_ids(self, encoding) -> list[int]:
         """Return the ids; one without an embedding, whose vector would be NaN, is an error."""
         if (largest := max(encoding.ids, default=0)) >= self.num_embeddings:
-            token = encoding.tokens[encoding.ids.index(largest)]
-            raise UserError(
-                f"the tokenizer gives the token {token!r} the id {largest}, but the model has "
-                f"{self.num_embeddings} tokens only"
-            )
+            token = f"the token {encoding.tokens[encoding.ids.index(largest)]!r} the id {largest}"
+            size = f"the model has {self.num_embeddings} tokens only"
+            raise UserError(f"the tokenizer gives {token}, but {size}")
         return encoding.ids
 
     def decode(self, tokens) -> str:
@@ -168,11 +147,7 @@ class PretrainedTokenizer(Tokenizer):
         return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
 
     def piece_of(self, index: int | np.integer) -> str:
-        """Return a token as readable text.
-
-        It is decoded, unless decoding removes a space (\u2581) or a join (##), or the text can't be
-        printed.
-        """
+        """Decode a token, unless that removes a space (\u2581) or ## or can't be printed."""
         if index < 0:
             return ""
         token, text = self._tokenizer.id_to_token(int(index)) or "", self.decode([index])
@@ -182,10 +157,7 @@ class PretrainedTokenizer(Tokenizer):
         return token if not text or is_broken or is_control or is_marked else text
 
     def byte_sizes(self) -> np.ndarray | None:
-        """Return the bytes of text for each token (V,), 0 for special tokens.
-
-        None unless the tokenizer is byte-level.
-        """
+        """Return the bytes of text for each token (V,), or None if it is not byte-level."""
         from tokenizers import decoders
 
         if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
@@ -208,11 +180,7 @@ class PretrainedTokenizer(Tokenizer):
         return self._tokenizer, self.special_tokens, self.settings
 
     def save(self, path: str | Path, **settings) -> None:
-        """Write tokenizer.json, or the file at a path, and tokenizer_config.json.
-
-        Args:
-            settings: entries of tokenizer_config.json to replace.
-        """
+        """Write a folder's tokenizer.json, or a file, and tokenizer_config.json with `settings`."""
         path = Path(path)
         file = path / FILE if path.is_dir() else path
         tokens = {f"{role}_token": token for role, token in self.special_tokens.items()}
@@ -224,23 +192,19 @@ class PretrainedTokenizer(Tokenizer):
 
 
 def learn_bpe(texts: Iterable[str], vocab_size: int = 8000) -> PretrainedTokenizer:
-    """Learn byte-level byte-pair merges, with "<|endoftext|>" (id 0) as bos and eos token.
-
-    ("Language models are unsupervised multitask learners", Radford et al. 2019, section 2.2.)
+    """Learn byte-level byte-pair merges (GPT-2, Radford et al. 2019, section 2.2).
 
     Args:
         texts: training texts.
-        vocab_size: tokens including the 256 bytes; fewer if the texts have no more merges.
+        vocab_size: largest number of tokens, the 256 bytes and END (id 0, bos and eos) included.
     """
     with needs_extra("text"):
         from tokenizers import pre_tokenizers, trainers
 
     tokenizer = byte_pairs()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[END],
-        show_progress=False,
+        vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=[END], show_progress=False
     )
     tokenizer.train_from_iterator((part for text in texts for part in parts(text)), trainer)
     tokenizer.encode_special_tokens = True  # an end token typed in a text does not end it
@@ -251,10 +215,7 @@ def open_tokenizer(name: str | Path, sha256: str = "") -> tuple[PretrainedTokeni
     """Load the tokenizer of a file, a folder or a hub name, `without_special_tokens`.
 
     Returns:
-        The tokenizer, and the SHA-256 of its file.
-
-    Raises:
-        UserError: it does not exist, is damaged, or has another SHA-256.
+        The tokenizer and the SHA-256 of its file; another one than `sha256` is a UserError.
     """
     path, name = Path(name), str(name)
     if not (name and (path.is_dir() or is_there(path))):
