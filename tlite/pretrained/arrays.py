@@ -14,10 +14,9 @@ ENDINGS = {  # the last one for rows that name an array
 
 
 def map_names(family: str, kind: str, names: list[str], prefix: str = "") -> dict[str, list[str]]:
-    """Map each Hugging Face array to the tlite arrays that are joined in it, in this order.
+    """Map each Hugging Face array to the tlite arrays of `names` that are joined in it, in order.
 
     Args:
-        names: the arrays of the tlite model.
         prefix: prefix of the Hugging Face names except the head's; a bare model has none.
     """
     tables, all_names, known = FAMILIES[family], " ".join(names), set(names)
@@ -43,11 +42,7 @@ def map_names(family: str, kind: str, names: list[str], prefix: str = "") -> dic
 def to_tlite(
     family: str, hf: str, array: np.ndarray, shapes: Mapping[str, tuple[int, ...]], head_dim: int
 ) -> dict[str, np.ndarray]:
-    """Convert the Hugging Face array `hf` to the tlite arrays joined in it, of these shapes.
-
-    Raises:
-        ValueError: the array has another shape.
-    """
+    """Convert an array to those joined in it; the ValueError of a wrong shape names the shape."""
     names = list(shapes)
     if hf == "final_logits_bias":  # (1, V)
         array = array.reshape(shapes[names[0]])

@@ -79,14 +79,11 @@ def flatten(component, prefix: str = "") -> dict[str, Any]:
 
 def replace_fields(component, values: dict[str, Any]):
     """Return a copy with new values by path; a component precedes its fields in `values`."""
-    direct: dict[str, Any] = {}
+    direct = {path: value for path, value in values.items() if "." not in path}
     nested: dict[str, dict[str, Any]] = {}
-    for path, value in values.items():
+    for path in values.keys() - direct.keys():
         name, _, rest = path.partition(".")
-        if rest:
-            nested.setdefault(name, {})[rest] = value
-        else:
-            direct[name] = value
+        nested.setdefault(name, {})[rest] = values[path]
     for name, fields in nested.items():
         direct[name] = replace_fields(direct.get(name, getattr(component, name)), fields)
     return dataclasses.replace(component, **direct)
@@ -148,10 +145,7 @@ def identify(hf: Mapping[str, Any]) -> tuple[str, str]:
 def read_config(
     fields: Mapping[str, Any], family: str, kind: str, arrays: Collection[str]
 ) -> TransformerConfig:
-    """Convert a config.json to a tlite config.
-
-    Args:
-        arrays: names of the arrays of its model, which decide what is tied.
+    """Convert a config.json to a tlite config; the names of `arrays` decide what is tied.
 
     Raises:
         UserError: a field is missing, or has no counterpart in tlite.
@@ -217,7 +211,7 @@ def is_hf_tied(hf: Mapping[str, Any], family: str) -> bool:
 
 
 def class_names(hf: Mapping[str, Any]) -> list[str]:
-    """Return the names of a classifier's classes 0, 1, ...; [] if there are none."""
+    """Return the names of a classifier's classes 0, 1, ..., or []."""
     names = hf.get("id2label") or {}
     return [names[str(index)] for index in range(len(names))]
 
@@ -289,8 +283,6 @@ def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str,
     hf |= {"model_type": family, "architectures": [architecture(family, kind)]}
     if family in ("llama", "gpt_neox"):
         hf |= write_rotary(family, config)
-    if family == "gpt_neox":
-        hf["use_parallel_residual"] = False
     if family == "bert":
         hf["type_vocab_size"] = max(tlite["embedding.type_vocab_size"], 1)
     if kind in ("generator", "seq2seq"):

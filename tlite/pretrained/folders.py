@@ -38,13 +38,10 @@ class Pretrained:
 
     folder: Path
     family: str
-    kind: str
-    """generator, masked, classifier, encoder or seq2seq."""
-    fields: dict[str, Any]
-    """Content of config.json."""
+    kind: str  # generator, masked, classifier, encoder or seq2seq
+    fields: dict[str, Any]  # of config.json
     config: TransformerConfig
-    generation: dict[str, Any] = field(default_factory=dict)
-    """Content of generation_config.json."""
+    generation: dict[str, Any] = field(default_factory=dict)  # fields of generation_config.json
     no_tokenizer: str = ""
     """Reason why the folder has no tokenizer that can be read; "" if it has one."""
     unused: dict[str, np.ndarray] = field(default_factory=dict)
@@ -82,11 +79,7 @@ def is_pretrained(name: str | Path) -> bool:
 
 
 def local_folder(name: str | Path) -> Path:
-    """Return the folder; for a hub name download it to the cache of huggingface_hub.
-
-    Raises:
-        UserError: it does not exist, or the hub can't be reached.
-    """
+    """Return the folder, or for a hub name the cache of huggingface_hub after a download."""
     if Path(name).is_dir():
         return Path(name)
     if not is_pretrained(name):
@@ -152,7 +145,7 @@ def _read_arrays(
     abstract: dict[str, jax.ShapeDtypeStruct],
     head_rng: jax.Array | None,
 ) -> tuple[dict[str, jax.Array], Pretrained]:
-    """Return the tlite arrays in float32, and `pretrained` with what is known of its arrays.
+    """Return the tlite arrays in float32, and `pretrained` with `unused` and `new`.
 
     Args:
         head_rng: draws a new head; None loads the folder's.
@@ -189,10 +182,7 @@ def abstract_model(config: TransformerConfig):
 def _rename_arrays(
     arrays: dict[str, StoredArray], family: str, hf: Mapping[str, Any]
 ) -> dict[str, StoredArray]:
-    """Rename arrays as in a bare model of today, and drop second copies.
-
-    A head that is not tied according to config.json is no copy, even if it is equal.
-    """
+    """Rename arrays as in a bare model of today, and drop copies (not of an untied head)."""
     tables, renamed = FAMILIES[family], {}
     for name, array in arrays.items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))

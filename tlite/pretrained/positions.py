@@ -85,11 +85,11 @@ def _read_one(parameters: dict[str, Any], context: int) -> Rotary:
 
 
 def write_rotary(family: str, config: TransformerConfig) -> dict[str, Any]:
-    """Write the rotary embedding of a model with one base in the format of transformers 4."""
+    """Write the rotary embedding of a Llama or GPT-NeoX in the format of transformers 4."""
     rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
     hf: dict[str, Any] = {"rope_theta": rotary.base}
     if family == "gpt_neox":
-        hf = {"rotary_emb_base": rotary.base, "rotary_pct": 1.0}
+        hf = {"rotary_emb_base": rotary.base, "rotary_pct": 1.0, "use_parallel_residual": False}
     if (scaling := rotary.scaling) is not None:
         names = {key: RENAMED.get(key, key) for key in SCALINGS[scaling.method]}
         fields = {key: getattr(scaling, name) for key, name in names.items()}

@@ -22,20 +22,9 @@ from tlite.models import (
     TransformerConfig,
 )
 from tlite.models.parameters import named_arrays
+from tlite.pretrained import configs
 from tlite.pretrained.arrays import map_names, to_hf
-from tlite.pretrained.configs import (
-    CONFIGS,
-    FROM_SCRATCH,
-    architecture,
-    context_fields,
-    flatten,
-    is_hf_tied,
-    is_tied,
-    label_fields,
-    read_config,
-    resolve_fields,
-    write_config,
-)
+from tlite.pretrained.configs import flatten, is_hf_tied, is_tied, resolve_fields
 from tlite.pretrained.families import FAMILIES
 from tlite.pretrained.files import WEIGHTS, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model
@@ -64,8 +53,7 @@ def save_pretrained(
 ) -> str:
     """Write config.json, model.safetensors (float32) and the tokenizer's files; returns the family.
 
-    Layers that the family requires and the model lacks are written so that they have no effect:
-    zero biases, a zero token type embedding, a table of computed positions.
+    Layers that the model lacks are written without effect: as zeros, or as computed positions.
 
     Args:
         family: gpt2, llama, gpt_neox, bert, marian, bart or t5; None chooses by the config.
@@ -82,7 +70,7 @@ def save_pretrained(
         lambda: describe(config, kind, family, original),
         lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
     )
-    hf |= (label_fields(labels) if labels else {}) | _special_token_fields(hf, hf_tokenizer)
+    hf |= (configs.label_fields(labels) if labels else {}) | _special_token_fields(hf, hf_tokenizer)
     hf["dtype" if "dtype" in hf else "torch_dtype"] = "float32"
     arrays = _to_hf_arrays(name, kind, target, _convert_arrays(model, target))
     if original:  # "cls" is not below the prefix
@@ -117,21 +105,21 @@ def _collect_errors(*steps: Callable[[], Any]) -> list[Any]:
 def describe(
     config: TransformerConfig, kind: str, family: str | None, original: Pretrained | None = None
 ) -> tuple[str, dict[str, Any], TransformerConfig]:
-    """Return the family, the fields of config.json, and the tlite config that they describe.
-
-    Raises:
-        UserError: that config is not equivalent to the model's.
-    """
+    """Return the family, the fields of config.json, and the equivalent tlite config of these."""
     if custom := [path for path, v in flatten(config).items() if callable(v) or is_own(v)]:
         raise UserError(f"a custom {custom[0]} has no counterpart in transformers")
     family = original.family if original else family or _default_family(kind, config)
-    if not original and family not in FROM_SCRATCH[kind]:
-        families = ", ".join(FROM_SCRATCH[kind])
+    if not original and family not in configs.FROM_SCRATCH[kind]:
+        families = ", ".join(configs.FROM_SCRATCH[kind])
         raise UserError(f"a {kind} can't be saved as {family}, only as {families}")
     head = [] if is_tied(config) else [f"{FAMILIES[family].output}.weight"]
     try:
-        hf = _update_fields(config, original) if original else write_config(family, kind, config)
-        target = read_config(hf, family, kind, ["final_logits_bias", *head])
+        hf = (
+            _update_fields(config, original)
+            if original
+            else configs.write_config(family, kind, config)
+        )
+        target = configs.read_config(hf, family, kind, ["final_logits_bias", *head])
     except (ValueError, TypeError) as error:
         raise UserError(f"the model has no counterpart in {family}: {error}") from error
     if paths := find_differences(config, target):
@@ -143,9 +131,9 @@ def describe(
 def _update_fields(config: TransformerConfig, original: Pretrained) -> dict[str, Any]:
     """Return the original's fields with the model's context and tied or untied head."""
     family, kind = original.family, original.kind
-    hf = original.fields | {"architectures": [architecture(family, kind)]}
+    hf = original.fields | {"architectures": [configs.architecture(family, kind)]}
     if config.context != original.config.context:
-        hf |= context_fields(family, config)
+        hf |= configs.context_fields(family, config)
     # T5's tie_word_embeddings says how logits are scaled.
     has_head = kind not in ("encoder", "classifier") and family != "t5"
     if has_head and is_hf_tied(hf, family) != is_tied(config):
@@ -198,7 +186,7 @@ def find_differences(config: TransformerConfig, target: TransformerConfig) -> li
 
 
 def _kind(model) -> str:
-    kinds = {(config, MODELS[config]): kind for kind, config in CONFIGS.items()}
+    kinds = {(config, MODELS[config]): kind for kind, config in configs.CONFIGS.items()}
     if (types := (type(model.config), type(model))) not in kinds:
         raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
     return kinds[types]
