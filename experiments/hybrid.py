@@ -1,9 +1,12 @@
-"""Softmax attention, a gated delta rule, and three of the one to one of the other, at equal size.
+"""Softmax attention, a gated delta rule, and three blocks of this to one of that, at equal size.
 
 `GatedDelta` is a layer in place of attention whose cache is a matrix per head, however long the
-text. Tiny Shakespeare, about 0.2M parameters, the same steps and learning rate for all variants.
+text. Tiny Shakespeare, 0.2M parameters, equal steps and learning rate for the three variants.
 
-command   tlite train hybrid --run runs/hybrid; tlite compare runs/hybrid --format markdown
+command   make hybrid   (four seeds)
+machine   two cores of an AMD EPYC with AVX-512
+time      28 min for the three, of a machine busy with other work
+result    validation loss: softmax 1.971, linear 0.071 +- 0.032 better, hybrid 0.065 +- 0.031 better
 """
 
 import dataclasses

@@ -151,13 +151,13 @@ def translators() -> list[str]:
     return table(header, rows)
 
 
-def study() -> list[str]:
-    """Losses and differences from the first, from the scores by seed in study.json.
+def variants(name: str) -> list[str]:
+    """Losses of a study's variants and differences from the first, from the JSON of its scores.
 
     Seeds are paired where variants have as many parameters. The interval for new seeds and text is
     that of `tlite compare`, where it has one by today's formula.
     """
-    entries = json.loads((RESULTS / "study.json").read_text(encoding="utf-8"))["entries"]
+    entries = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["entries"]
     scores = [{int(seed): value for seed, value in e["values"].items()} for e in entries]
     rows = []
     for entry, values in zip(entries, scores, strict=True):
@@ -170,10 +170,20 @@ def study() -> list[str]:
                 both = f"± {entry['half_width']:.3f}"
         deviation = np.std([*values.values()], ddof=1)
         loss = f"{entry['mean']:.3f} ({deviation:.3f})"
-        rows.append(row(entry["entry"], loss, *found[:2], both, found[2], entry["seeds"]))
-    header = ["", "validation loss, nats, mean (SD)", "minus the first", OVER_SEEDS, OVER_BOTH]
-    header += ["correlation by seed", "seeds"]
-    return [*table(header, rows), "", f"Log: {link('study')}."]
+        parameters = f"{entry['parameters']:,}"
+        cells = parameters, loss, *found[:2], both, found[2], entry["seeds"]
+        rows.append(row(entry["entry"], *cells))
+    header = ["", "parameters", "validation loss, nats, mean (SD)", "minus the first", OVER_SEEDS]
+    header += [OVER_BOTH, "correlation by seed", "seeds"]
+    return [*table(header, rows), "", f"Log: {link(name)}."]
+
+
+def study() -> list[str]:
+    return variants("study")
+
+
+def hybrid() -> list[str]:
+    return variants("hybrid")
 
 
 def scaling() -> list[str]:
@@ -234,7 +244,7 @@ def coverage() -> list[str]:
     return [*table(header, lines), "", f"Log: {link('coverage')}."]
 
 
-TABLES = (coverage, generators, classifiers, translators, study, scaling, speed, plan)
+TABLES = coverage, generators, classifiers, translators, study, hybrid, scaling, speed, plan
 
 
 def written(text: str) -> str:
