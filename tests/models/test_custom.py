@@ -41,7 +41,6 @@ from tlite.models import (
     init_layer,
     make_model,
 )
-from tlite.models.config import describe_components
 from tlite.models.custom import probe
 from tlite.models.parameters import parameter_names
 from tlite.training.precision import choose_products, with_precision
@@ -390,7 +389,6 @@ def test_a_pattern_is_saved_to_json_and_read_back():
     block = (Block(True, attention=Attention(num_kv_heads=1)), Block(True))
     config = replaced(GENERATOR, {"block": block})
     assert from_dict(GeneratorConfig, json.loads(json.dumps(to_dict(config)))) == config
-    assert dict(describe_components(config))["block"] == "auto attention"
 
 
 # Scalars for the loss

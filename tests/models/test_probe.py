@@ -96,9 +96,8 @@ class FeedForwardOnly(Block):
     """A block that returns x alone."""
 
     def __call__(self, params, x, inputs, *, config):
-        return (
-            x + apply_layer(config.feed_forward, params.feed_forward, x, inputs, config=config)[0]
-        )
+        layer, params = config.feed_forward, params.feed_forward
+        return x + apply_layer(layer, params, x, inputs, config=config)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -247,21 +247,25 @@ class Parallel(Block):
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "expected"),
     [
         (GeneratorConfig(attention="mixed", norm="rms"), "attention mixed"),
         (
             GeneratorConfig(attention=Attention("exact", query_chunk_size=8)),
-            "attention exact by 8 rows",
+            "attention exact in chunks of 8",
         ),
         (GeneratorConfig(attention=own, block=Parallel()), "attention own of, block Parallel of"),
         (
             GeneratorConfig(feed_forward=FeedForward(activation=own), norm=own),
             "attention auto, activation own of, norm own of",
         ),
+        (
+            GeneratorConfig(block=(Block(attention=Attention("exact", num_kv_heads=1)), Block())),
+            "attention auto, block exact attention",
+        ),
         (LogisticConfig(), ""),
     ],
 )
-def test_attention_and_what_is_the_users_are_told(config, told):
-    found = ", ".join(f"{name} {told}" for name, told in describe_components(config))
-    assert found.replace("of test_recipe.py", "of") == told
+def test_attention_and_user_components_are_described(config, expected):
+    described = ", ".join(f"{name} {text}" for name, text in describe_components(config))
+    assert described.replace("of test_recipe.py", "of") == expected
