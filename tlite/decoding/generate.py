@@ -236,11 +236,16 @@ def _capacity(length: int, context: int) -> int:
 
 def _cache_budget(model, batch: tuple[int, ...]) -> int:
     """Return the number of tokens whose caches have a quarter of the weights' bytes."""
-    caches = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
+    caches = _empty_caches.eval_shape(model, batch, 1)  # cached by `jit`
     entries = [a for a in jax.tree.leaves(caches, is_leaf=is_state) if not is_state(a)]
     num_bytes = lambda arrays: sum(a.size * a.dtype.itemsize for a in arrays)  # noqa: E731
     weights, token = num_bytes(jax.tree.leaves(model)), num_bytes(entries)
     return weights // (4 * token) if token else model.config.context
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _empty_caches(model, batch: tuple[int, ...], capacity: int) -> list[LayerCache]:
+    return model.empty_caches(*batch, capacity=capacity)
 
 
 def _prefill_size(count: int, rows: int, capacity: int) -> int:
