@@ -227,8 +227,8 @@ def test_window_mask_allows_distances_below_the_window(batch, window):
 @given(arrays(int, (2, 7), elements=st.integers(0, 2)))
 def test_an_end_token_belongs_to_the_next_document(tokens):
     numbers = documents(tokens, 0)
-    for row, found in zip(tokens.tolist(), numbers.tolist(), strict=True):
-        assert found == [row[: t + 1].count(0) for t in range(7)]
+    for row, actual in zip(tokens.tolist(), numbers.tolist(), strict=True):
+        assert actual == [row[: t + 1].count(0) for t in range(7)]
 
 
 @given(arrays(int, (2, 5), elements=st.integers(0, 2)))

@@ -1,4 +1,4 @@
-"""Layers and pools: equal to their formulas; dropout drops what it says, padding is nothing."""
+"""Layers equal their formulas; dropout has its rate; 16-bit inputs are reduced in float32."""
 
 import functools
 

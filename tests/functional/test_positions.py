@@ -108,10 +108,10 @@ def test_scaled_frequencies_are_their_formula(dim, kind, factor, context, first,
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
 def test_relative_buckets_are_their_formula(buckets, longest, causal):
-    found = relative_position_buckets(DISTANCES, buckets, longest, causal=causal)
+    actual = relative_position_buckets(DISTANCES, buckets, longest, causal=causal)
     expected = [reference.relative_bucket(int(d), buckets, longest, causal) for d in DISTANCES]
-    assert_same(found, np.array(expected))
-    assert set(np.unique(found)) <= set(range(buckets))
+    assert_same(actual, np.array(expected))
+    assert set(np.unique(actual)) <= set(range(buckets))
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 3])
