@@ -54,55 +54,60 @@ def block(
     rng: Key[Array, "..."] | None = None,
     tap: F.Tap = F.no_tap,
 ) -> tuple[Float[Array, "*batch T D"], dict[str, Any], Aux]:
-    """Attention, cross-attention in a decoder, and feed-forward layer, each with a residual.
+    """Attention and feed-forward layer, each with a residual, and cross-attention in a decoder.
 
         post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
         pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
 
-    Args:
-        params: `BlockParameters`.
-        config: the block's: its attention, feed_forward, norm, block, dropout, num_heads are read.
-        cache: cache entries by layer, for x that continues a sequence at `inputs.start`.
-        rng: dropout key, or one per example; None: evaluation, without dropout.
-        tap: called on `attention_norm`, `attention_residual`, ... and on the values of the layers.
-
-    Returns:
-        x, the cache entries by layer, and the scalars that the layers add for the loss.
+    `params` are `BlockParameters`, `config` is the block's, `cache` has entries by layer; without
+    a key `rng` nothing is dropped. Returns x, new cache entries, and scalars for the loss.
     """
-    pre_norm, norm = config.block.pre_norm, partial(apply_norm, config.norm)
-    attention, mlp = layer_function(config.attention), layer_function(config.feed_forward)
-    drop = partial(dropout, config.dropout, rng)
-    key, cache = partial(F.fold_in, rng), cache or {}
+    pre_norm, norm, cache = config.block.pre_norm, partial(apply_norm, config.norm), cache or {}
+    drop, caches = partial(dropout, config.dropout, rng), {}
 
     h = tap("attention_norm", norm(params.attention_norm, x)) if pre_norm else x
-    y, entries, aux = attention(
+    y, caches["attention"], aux = layer_function(config.attention)(
         params.attention, h, inputs, config=config, cache=cache.get("attention"),
-        rng=key(DropoutStream.ATTENTION_WEIGHTS), tap=F.scoped(tap, "attention"),
+        rng=F.fold_in(rng, DropoutStream.ATTENTION_WEIGHTS), tap=F.scoped(tap, "attention"),
     )  # fmt: skip
     x = x + norm(params.attention_output_norm, drop(DropoutStream.ATTENTION, y))
     x = tap("attention_residual", x if pre_norm else norm(params.attention_norm, x))
-    caches = {"attention": entries}
 
     if params.cross_attention is not None:
-        if inputs.memory is None and "cross_attention" not in cache:
-            raise ValueError("a block with cross-attention needs inputs.memory")
-        h = tap("cross_attention_norm", norm(params.cross_attention_norm, x)) if pre_norm else x
-        y, caches["cross_attention"], aux_cross = attention(
-            params.cross_attention, h, BlockInputs(inputs.memory_mask), config=config,
-            memory=inputs.memory, cache=cache.get("cross_attention"),
-            rng=key(DropoutStream.CROSS_ATTENTION_WEIGHTS), tap=F.scoped(tap, "cross_attention"),
-        )  # fmt: skip
-        x = x + norm(params.cross_attention_output_norm, drop(DropoutStream.CROSS_ATTENTION, y))
-        x = tap("cross_attention_residual", x if pre_norm else norm(params.cross_attention_norm, x))
-        aux = add_aux(aux, aux_cross)
+        x, caches["cross_attention"], more = cross_attend(
+            params, x, inputs, config, cache, rng, tap
+        )
+        aux = add_aux(aux, more)
 
     h = tap("feed_forward_norm", norm(params.feed_forward_norm, x)) if pre_norm else x
-    y, caches["feed_forward"], aux_mlp = mlp(
+    y, caches["feed_forward"], more = layer_function(config.feed_forward)(
         params.feed_forward, h, inputs, config=config, cache=cache.get("feed_forward"),
-        rng=key(DropoutStream.HIDDEN), tap=F.scoped(tap, "feed_forward"),
+        rng=F.fold_in(rng, DropoutStream.HIDDEN), tap=F.scoped(tap, "feed_forward"),
     )  # fmt: skip
     x = x + norm(params.feed_forward_output_norm, drop(DropoutStream.FEED_FORWARD, y))
-    return x if pre_norm else norm(params.feed_forward_norm, x), caches, add_aux(aux, aux_mlp)
+    return x if pre_norm else norm(params.feed_forward_norm, x), caches, add_aux(aux, more)
+
+
+def cross_attend(params, x, inputs: BlockInputs, config, cache: dict[str, Any], rng, tap: F.Tap):
+    """Cross-attention of a decoder's block, with its residual.
+
+    Raises:
+        ValueError: there is no memory, and no cache of one.
+    """
+    if inputs.memory is None and "cross_attention" not in cache:
+        raise ValueError("a block with cross-attention needs inputs.memory")
+    pre_norm, norm = config.block.pre_norm, partial(apply_norm, config.norm)
+    h = tap("cross_attention_norm", norm(params.cross_attention_norm, x)) if pre_norm else x
+    y, entries, aux = layer_function(config.attention)(
+        params.cross_attention, h, BlockInputs(inputs.memory_mask), config=config,
+        memory=inputs.memory, cache=cache.get("cross_attention"),
+        rng=F.fold_in(rng, DropoutStream.CROSS_ATTENTION_WEIGHTS),
+        tap=F.scoped(tap, "cross_attention"),
+    )  # fmt: skip
+    y = dropout(config.dropout, rng, DropoutStream.CROSS_ATTENTION, y)
+    x = x + norm(params.cross_attention_output_norm, y)
+    x = tap("cross_attention_residual", x if pre_norm else norm(params.cross_attention_norm, x))
+    return x, entries, aux
 
 
 def attend(
