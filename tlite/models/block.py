@@ -74,18 +74,16 @@ def block(
     x = tap("attention_residual", x if pre_norm else norm(params.attention_norm, x))
 
     if params.cross_attention is not None:
-        x, caches["cross_attention"], more = cross_attend(
-            params, x, inputs, config, cache, rng, tap
-        )
-        aux = add_aux(aux, more)
+        x, caches["cross_attention"], new = cross_attend(params, x, inputs, config, cache, rng, tap)
+        aux = add_aux(aux, new)
 
     h = tap("feed_forward_norm", norm(params.feed_forward_norm, x)) if pre_norm else x
-    y, caches["feed_forward"], more = layer_function(config.feed_forward)(
+    y, caches["feed_forward"], new = layer_function(config.feed_forward)(
         params.feed_forward, h, inputs, config=config, cache=cache.get("feed_forward"),
         rng=F.fold_in(rng, DropoutStream.HIDDEN), tap=F.scoped(tap, "feed_forward"),
     )  # fmt: skip
     x = x + norm(params.feed_forward_output_norm, drop(DropoutStream.FEED_FORWARD, y))
-    return x if pre_norm else norm(params.feed_forward_norm, x), caches, add_aux(aux, more)
+    return x if pre_norm else norm(params.feed_forward_norm, x), caches, add_aux(aux, new)
 
 
 def cross_attend(params, x, inputs: BlockInputs, config, cache: dict[str, Any], rng, tap: F.Tap):

@@ -424,8 +424,7 @@ def taken_from(
     so is the dropout rate of attention weights if the experiment has dropout but sets none there.
 
     Raises:
-        UserError: the folder can't be read, has another kind of model, or has changed; or the
-            experiment asks for other parts.
+        UserError: the folder can't be read, has changed, or does not fit the experiment.
     """
     model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
     if type(model.config) is not type(config):

@@ -22,10 +22,7 @@ def fused_attention(
 
     On a GPU the T S weights are never in memory (FlashAttention, Dao et al. 2022). Under `jit`,
     unused weights are eliminated. With `tap` the definition runs instead, on rounded inputs.
-
-    Args:
-        is_causal: `mask` is exactly the causal mask within `window` keys (0: all), so that the
-            kernel need not read it.
+    `is_causal`: `mask` is exactly the causal mask within `window` keys (0: all); it is not read.
     """
     output, weights = rounded_definition(query, key, value, mask, tap)
     if tap is not no_tap:
@@ -44,11 +41,9 @@ def fused_attention(
         return jnp.swapaxes(x, 1, 2).astype(jnp.bfloat16)
 
     computed = jax.nn.dot_product_attention(
-        *map(to_kernel, (query, key, value)),
-        mask=mask,
-        is_causal=is_causal,
+        *map(to_kernel, (query, key, value)), mask=mask, is_causal=is_causal,
         local_window_size=(window - 1, 0) if is_causal and window else None,
         implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
-    )
+    )  # fmt: skip
     output = jnp.swapaxes(computed, 1, 2).astype(query.dtype).reshape(*batch, length, head_dim)
     return output if mask is None else jnp.where(has_keys, output, 0), weights
