@@ -214,9 +214,9 @@ def test_scan_and_remat_change_no_logits_and_no_gradients(name, loop):
         return jax.value_and_grad(total, has_aux=True)(model)
 
     (_, logits), gradients = results(make(name, **DEEP[name]))
-    (_, others), of_other = results(make(name, loop=loop, **DEEP[name]))
+    (_, others), other_gradients = results(make(name, loop=loop, **DEEP[name]))
     assert_close(others, logits, 1e-4)
-    assert_close(jax.tree.leaves(of_other), jax.tree.leaves(gradients), 1e-4)
+    assert_close(jax.tree.leaves(other_gradients), jax.tree.leaves(gradients), 1e-4)
 
 
 def test_a_scanned_program_does_not_grow_with_depth():

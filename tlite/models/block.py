@@ -6,16 +6,15 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
 from tlite import functional as F
-from tlite.models.components import Attention, FeedForward, NormFunction
+from tlite.models.components import Attention, FeedForward, Norm, NormFunction
 from tlite.models.config import ATTENTION_FUNCTIONS
 from tlite.models.custom import bind_attention, bind_params, call_layer
 from tlite.models.inputs import BlockInputs
 
-Aux = dict[str, ArrayLike]
+Aux = dict[str, Any]
 """Scalars by name that a layer adds to its output, as a load-balancing loss."""
 
 
@@ -216,13 +215,13 @@ def attention_function(
     return F.bind_supported_kwargs(function, kwargs, **optional)
 
 
-def apply_norm(norm, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+def apply_norm(norm: Any, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
     """Layer norm, RMS norm or a user's; without parameters (None) x itself."""
     if params is None:
         return x
     if isinstance(norm, NormFunction):
         return norm.function(params, x)
-    if callable(norm):
+    if not isinstance(norm, Norm) or callable(norm):
         return norm(params, x)
     if norm.method == "layer":
         return F.layer_norm(params, x, norm.epsilon)
