@@ -50,7 +50,12 @@ from tlite.models import (
     Seq2SeqConfig,
     make_model,
 )
-from tlite.models.parameters import from_named_arrays, named_arrays
+from tlite.models.parameters import (
+    from_named_arrays,
+    named_arrays,
+    stack_blocks,
+    unstack_blocks,
+)
 from tlite.recipes import start
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.feed import Streamed
@@ -187,7 +192,9 @@ def original_name(name: str) -> str:
 
 def fill(shapes: dict) -> dict[str, np.ndarray]:
     """Parameters of these names and shapes: noise, around 1 for the scales of norms."""
-    return {name: values_for(original_name(name), leaf.shape) for name, leaf in shapes.items()}
+    by_block = jax.eval_shape(unstack_blocks, shapes)
+    arrays = {name: values_for(original_name(name), a.shape) for name, a in by_block.items()}
+    return arrays if by_block.keys() == shapes.keys() else stack_blocks(arrays)
 
 
 def values_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -198,6 +205,7 @@ def values_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def moments(parameters: dict) -> dict[str, list]:
     """Shape, mean and root mean square of each array, by its name in eac086c."""
+    parameters = unstack_blocks(parameters)
     arrays = {original_name(n): np.asarray(a, np.float64) for n, a in parameters.items()}
     return {
         name: [list(a.shape), *rounded([a.mean(), np.sqrt(np.square(a).mean())])]

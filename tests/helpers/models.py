@@ -12,7 +12,13 @@ import numpy as np
 from tests.helpers.arrays import assert_all_finite, assert_close, numbers
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, LMHead, init_layer
-from tlite.models.parameters import parameter_names
+from tlite.models.parameters import (
+    from_named_arrays,
+    named_arrays,
+    parameter_names,
+    stack_blocks,
+    unstack_blocks,
+)
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
 GENERATORS = {  # fields of configs that differ where a token might see a later one
@@ -34,10 +40,10 @@ def drawn(kind, config, *, spread=1.0):
         spread: standard deviations of the arrays; below 1 for smaller logits, with less rounding.
     """
     shapes = jax.eval_shape(lambda: kind(config, rng=jax.random.key(0)))
-    arrays, structure = jax.tree.flatten(shapes)
-    names = parameter_names(shapes)
-    arrays = [draw(name, a.shape, spread) for name, a in zip(names, arrays, strict=True)]
-    return jax.tree.unflatten(structure, arrays)
+    names = jax.eval_shape(unstack_blocks, named_arrays(shapes))
+    arrays = {name: draw(name, a.shape, spread) for name, a in names.items()}
+    is_list = names.keys() == named_arrays(shapes).keys()
+    return from_named_arrays(shapes)(arrays if is_list else stack_blocks(arrays))
 
 
 def draw(name, shape, spread):

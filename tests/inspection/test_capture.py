@@ -15,6 +15,7 @@ from tlite import functional as F
 from tlite import models as M
 from tlite.inspection import run, tap_names
 from tlite.models.block import apply_norm
+from tlite.models.transformer import list_blocks
 
 V, T, S = 7, 6, 5
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
@@ -206,7 +207,7 @@ def values_of_layers(model, inputs, captured):
         config, mask = stack.config, self_mask(model, prefix, inputs)
         angles = F.rotary_angles(8, 4) if config.positions == M.Rotary() else None
         x = captured[f"{prefix}embedding"]
-        for i, block in enumerate(stack.blocks):
+        for i, block in enumerate(list_blocks(stack)):
             name = f"{prefix}blocks.{i}"
 
             def inputs_of(layer, x, name=name, block=block, config=config):

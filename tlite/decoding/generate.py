@@ -7,10 +7,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
+from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache
+from tlite.models.transformer import Transformer, list_blocks
 
 PADDING = -1  # id in place of a stop token and of all that follows it: no token has this id
 PREFILL_CHUNK = 512  # prompt tokens (of all rows) read at once: more are no faster
@@ -280,6 +283,20 @@ def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
     return jax.tree.map(grow, caches, is_leaf=is_state)
 
 
+def unroll_blocks(model):
+    """Return a model whose (decoder's) blocks are a list, for a loop that calls `extend`.
+
+    Stacked blocks are then copied once, and not for every token.
+    """
+    if isinstance(model, Ensemble):
+        return Ensemble(jax.vmap(unroll_blocks)(model.members))
+    model = jax.tree.map(lambda a: a, model)  # a new module, to be changed
+    stack = getattr(model, "decoder", model)
+    if isinstance(stack, Transformer):
+        stack.blocks = nnx.List(list_blocks(stack))
+    return model
+
+
 @partial(jax.jit, static_argnames=("capacity", "size"))
 @F.float32_products
 def _start(
@@ -293,6 +310,7 @@ def _start(
     size: int,
 ) -> DecodeState:
     """Return a state of this capacity, all tokens but the last in the caches (unless size is 0)."""
+    model = unroll_blocks(model)
     caches = model.empty_caches(*length.shape, capacity=capacity)
     tokens, ended = pad_axis(tokens, capacity, axis=-1), jnp.zeros_like(length, bool)
     state = DecodeState(tokens, length, dropped, caches, jnp.array(False), ended)
@@ -340,6 +358,7 @@ def _decode(
         start: number of tokens generated before.
         slide: number of tokens that a full window drops; None if no window fills up.
     """
+    model = unroll_blocks(model)
 
     def continues(carry):
         index, state, _ = carry

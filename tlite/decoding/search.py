@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from tlite import functional as F
-from tlite.decoding.generate import grow_caches, is_state
+from tlite.decoding.generate import grow_caches, is_state, unroll_blocks
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID
 
@@ -62,6 +62,7 @@ def greedy_search(
     """
     size, pad_id = len(source), model.config.special_tokens.pad_id
     memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
+    model = unroll_blocks(model)
     limits = jnp.full(size, max_length) if limits is None else limits
 
     def is_active(state):  # some targets start with the end symbol
@@ -120,6 +121,7 @@ def beam_search(
     is_recurrent = state.mask is None
     memories = jax.vmap(model.memories)(source) if is_recurrent else model.memories(source)
     extend = _extend_each if is_recurrent else _extend
+    model = unroll_blocks(model)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
 

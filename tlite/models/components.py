@@ -374,6 +374,7 @@ class Loop:
     """Loop over the blocks."""
 
     scan: bool = False
-    """Compile one block for all of them (`jax.lax.scan`): deep models compile faster."""
+    """Compile one block for all of them (`jax.lax.scan`): deep models compile faster. Their
+    parameters are stacked: `blocks.attention.query.kernel` (L, I, O)."""
     remat: bool = False
     """Recompute blocks in the backward pass instead of storing their intermediate values."""

@@ -47,18 +47,62 @@ def name_of_path(path) -> str:
     return keys.removesuffix(".value").lstrip(".")
 
 
+IN_BLOCK = re.compile(r"((?:[^.]+\.)?blocks\.)(?:(\d+)\.)?(.+)")  # prefix, index or None, rest
+
+
+def is_stacked(name: str) -> bool:
+    """True for an array (L, ...) of all blocks, as a model with `Loop(scan=True)` has them."""
+    match = IN_BLOCK.fullmatch(name)
+    return match is not None and match[2] is None
+
+
+def stack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name with `blocks.0.x`, `blocks.1.x`, ... stacked to `blocks.x` (L, ...)."""
+    stacked, by_block = {}, {}
+    for name, array in arrays.items():
+        match = IN_BLOCK.fullmatch(name)
+        if match is None or match[2] is None:
+            stacked[name] = array
+        else:
+            by_block.setdefault(match[1] + match[3], {})[int(match[2])] = array
+    for name, blocks in by_block.items():
+        stacked[name] = jnp.stack([blocks[index] for index in sorted(blocks)])
+    return stacked
+
+
+def unstack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name with `blocks.x` (L, ...) as `blocks.0.x`, `blocks.1.x`, ..."""
+    unstacked = {}
+    for name, array in arrays.items():
+        if is_stacked(name):
+            prefix, _, rest = IN_BLOCK.fullmatch(name).groups()
+            unstacked |= {f"{prefix}{i}.{rest}": array[i] for i in range(array.shape[0])}
+        else:
+            unstacked[name] = array
+    return unstacked
+
+
+def shape_in_block(name: str, array) -> tuple[int, ...]:
+    """Return the shape of an array, or of one block's where blocks are stacked.
+
+    Matrices, weight decay and sharding are rules of this shape.
+    """
+    return np.shape(array)[1 if is_stacked(name) else 0 :]
+
+
 NOT_MATRICES = "bias", "scale", "taps", "table"
 
 
 def is_matrix(name: str, array) -> bool:
     """True for an array that vectors are multiplied by: the one rule for what depends on it.
 
-    It has at least two axes and is called `kernel`, or lies in a block, in a user's layer too,
-    under a name whose last word is not one of NOT_MATRICES: numbers per column, or rows looked up.
+    It has at least two axes, not counting that of stacked blocks, and is called `kernel`, or lies
+    in a block, in a user's layer too, under a name whose last word is not one of NOT_MATRICES:
+    numbers per column, or rows looked up.
     """
     last = name.rpartition(".")[2]
     is_in_block = "blocks." in name and last not in NOT_MATRICES
-    return np.ndim(array) > 1 and (last == "kernel" or is_in_block)
+    return len(shape_in_block(name, array)) > 1 and (last == "kernel" or is_in_block)
 
 
 def named_arrays(model) -> dict[str, Any]:

@@ -28,7 +28,14 @@ from tlite.models.inputs import (
     causal_inputs,
 )
 from tlite.models.parameters import set_params
-from tlite.models.transformer import Transformer, embed, empty_caches, run_blocks, token_logits
+from tlite.models.transformer import (
+    Transformer,
+    embed,
+    empty_caches,
+    list_blocks,
+    run_blocks,
+    token_logits,
+)
 
 START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 
@@ -156,7 +163,8 @@ class Seq2Seq(nnx.Module):
         """Return each decoder block's cache of the encoder's output, and the source's mask."""
         memory, mask = self.encode(source)
         token, caches = memory[..., :1, :], []  # its output is not used
-        for params, config in zip(self.decoder.blocks, self.decoder.config.blocks, strict=True):
+        blocks = zip(list_blocks(self.decoder), self.decoder.config.blocks, strict=True)
+        for params, config in blocks:
             layer, inputs = config.attention, BlockInputs(mask)
             args = layer, params.cross_attention, token, inputs
             caches.append(apply_layer(*args, config=config, memory=memory)[1])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -52,6 +53,8 @@ class TransformerKeys(NamedTuple):
 class Transformer(nnx.Module):
     """Parameters of an embedding, of blocks, and of the norm that follows pre-norm blocks.
 
+    `blocks` is a list, or with `Loop(scan=True)` one tree whose arrays have a first axis of blocks.
+
     A model derives from it, draws its own layers in `init_head`, and has a call.
 
     Args:
@@ -83,10 +86,14 @@ class Transformer(nnx.Module):
             params["embedding_norm"] = init_norm(keys.embedding_norm, config)
         set_params(self, params)
         block_keys = jax.random.split(keys.blocks, config.num_blocks)
-        self.blocks = nnx.List(
-            as_params(init_block(k, c, is_first=i == 0, cross_attention=cross_attention))
-            for i, (k, c) in enumerate(zip(block_keys, config.blocks, strict=True))
-        )
+        init = partial(init_block, cross_attention=cross_attention)
+        if config.loop.scan:
+            self.blocks = as_params(jax.vmap(lambda k: init(k, config.blocks[0]))(block_keys))
+        else:
+            self.blocks = nnx.List(
+                as_params(init(k, c, is_first=i == 0))
+                for i, (k, c) in enumerate(zip(block_keys, config.blocks, strict=True))
+            )
         if config.pre_norm:
             self.norm = as_params(init_norm(keys.final_norm, config))
         self.init_head(keys.head, config)
@@ -94,6 +101,13 @@ class Transformer(nnx.Module):
 
     def init_head(self, rng: Key[Array, ""], config) -> None:
         """Draw the layers after the blocks."""
+
+
+def list_blocks(model: Transformer) -> list[Any]:
+    """Return the parameters of each block: slices, hence copies, where blocks are stacked."""
+    if isinstance(model.blocks, nnx.List):
+        return list(model.blocks)
+    return [jax.tree.map(itemgetter(i), model.blocks) for i in range(model.config.num_blocks)]
 
 
 # The forward pass
@@ -156,10 +170,11 @@ def run_blocks(
     x = tap("embedding", constrain_batch_sharding(x))
     x = x if rng is None else F.dropout(F.fold_in(rng, config.num_blocks), x, config.dropout)
     by_window = {window: window_inputs(model, inputs, window) for window in {*config.windows}}
-    if config.loop.scan and caches is None and tap is F.no_tap:
+    if caches is None and tap is F.no_tap and not isinstance(model.blocks, nnx.List):
         x, aux = scan_blocks(model, x, by_window[config.windows[0]], rng)
         return final_norm(model, x), [], aux
-    blocks = zip(model.blocks, config.blocks, config.windows, strict=True)
+    # Stacked blocks with caches or a tap: one copy of their parameters, and longer compilation.
+    blocks = zip(list_blocks(model), config.blocks, config.windows, strict=True)
     for i, (params, block_config, window) in enumerate(blocks):
         run = partial(block_function(block_config.block), config=block_config)
         if config.loop.remat and tap is F.no_tap:
@@ -175,7 +190,7 @@ def run_blocks(
 
 
 def scan_blocks(model: Transformer, x, inputs: BlockInputs, rng):
-    """Run identical blocks as one compiled block; returns x and the sums of the layers' scalars."""
+    """Run stacked blocks as one compiled block; returns x and the sums of the layers' scalars."""
     config = model.config.blocks[0]
     run = partial(block_function(config.block), config=config)
     run = jax.checkpoint(run) if config.loop.remat else run
@@ -185,8 +200,7 @@ def scan_blocks(model: Transformer, x, inputs: BlockInputs, rng):
         x, _, aux = run(params, x, inputs, rng=F.fold_in(rng, index))
         return constrain_batch_sharding(x), aux
 
-    params = jax.tree.map(lambda *arrays: jnp.stack(arrays), *model.blocks)
-    x, aux = jax.lax.scan(step, x, (jnp.arange(config.num_blocks), params))
+    x, aux = jax.lax.scan(step, x, (jnp.arange(config.num_blocks), model.blocks))
     return x, jax.tree.map(lambda a: a.sum(0), aux)
 
 

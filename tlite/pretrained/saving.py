@@ -21,7 +21,7 @@ from tlite.models import (
     Sinusoidal,
     TransformerConfig,
 )
-from tlite.models.parameters import named_arrays
+from tlite.models.parameters import named_arrays, unstack_blocks
 from tlite.pretrained import configs
 from tlite.pretrained.arrays import map_names, to_hf
 from tlite.pretrained.configs import flatten, is_hf_tied, is_tied, resolve_fields
@@ -206,7 +206,7 @@ def _special_token_fields(
 
 def _convert_arrays(model, target: TransformerConfig) -> dict[str, np.ndarray]:
     """Convert a model's arrays to those of an equivalent model with the target config."""
-    config, arrays = model.config, named_arrays(model)
+    config, arrays = model.config, unstack_blocks(named_arrays(model))
     converted = {}
     for name, expected in named_arrays(abstract_model(target)).items():
         if name in arrays:

@@ -24,7 +24,7 @@ from tlite.experiment import Pretrained, Pretraining
 from tlite.models import Ensemble, TransformerConfig, make_model
 from tlite.models.config import describe_components
 from tlite.models.custom import probe
-from tlite.models.parameters import from_named_arrays, named_arrays
+from tlite.models.parameters import from_named_arrays, named_arrays, stack_blocks
 from tlite.parallel import processes
 from tlite.pretrained import load_pretrained
 from tlite.pretrained.configs import flatten, replace_fields, resolve_fields
@@ -445,6 +445,8 @@ def taken_from(
     if config.dropout and not changed.get("attention.dropout"):
         changed["attention.dropout"] = theirs["attention.dropout"]
     arrays = named_arrays(model)
+    if config.loop.scan:
+        arrays = stack_blocks(arrays)
     for name in told.new:  # each member draws its own
         del arrays[name]
     if "positions.table" in arrays:  # those of the places that are not used are left out

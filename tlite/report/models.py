@@ -19,6 +19,7 @@ from tlite.models import BlockInputs, Learned, Sinusoidal, Transformer, count_pa
 from tlite.models.components import PositionsFunction
 from tlite.models.config import PRESETS
 from tlite.models.inputs import causal_inputs, position_table, positions_name, window_inputs
+from tlite.models.transformer import list_blocks
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
@@ -96,7 +97,7 @@ def draw_generator(
     """
     text, table = jnp.asarray(tokens), model.embedding.table
     logits = draw_stack(page, model, tokenizer, tokens, marks_of(tokenizer, tokens))
-    heads = model.blocks[0].attention.value.kernel[...].reshape(model.config.width, -1)
+    heads = list_blocks(model)[0].attention.value.kernel[...].reshape(model.config.width, -1)
     told = "What the heads of block 0 take from each token (embedding times value matrices)"
     draw_vocabulary(page, table, tokenizer, tokens, "values-of-block-0", told, heads)
     draw_predictions(page, model, (text,), tokenizer)

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
+from tlite.models.parameters import is_stacked, shape_in_block
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
@@ -87,9 +88,11 @@ def partition(
     """For each array by name which of its axes lie over "data" and "model".
 
     Each of the two gets the longest axis that it divides, and where there are two of these not the
-    same one. What is small lies whole on every device, and so does what they do not divide.
+    same one. What is small lies whole on every device, and so does what they do not divide. The
+    axis of stacked blocks is not divided: a scan reads one block after the other.
     """
-    return {name: _partition(leaf.shape, mesh.shape) for name, leaf in shapes.items()}
+    specs = {n: _partition(shape_in_block(n, a), mesh.shape) for n, a in shapes.items()}
+    return {n: PartitionSpec(None, *s) if is_stacked(n) else s for n, s in specs.items()}
 
 
 def _partition(shape: tuple[int, ...], sizes: Mapping[str, int]) -> PartitionSpec:
@@ -112,7 +115,9 @@ def whole(shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh)
     return [
         name
         for name, leaf in shapes.items()
-        if math.prod(leaf.shape) >= WHOLE_BELOW and not any(specs[name]) and mesh.size > 1
+        if math.prod(shape_in_block(name, leaf)) >= WHOLE_BELOW
+        and not any(specs[name])
+        and mesh.size > 1
     ]
 
 

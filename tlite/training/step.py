@@ -15,7 +15,7 @@ import optax.contrib
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite.functional import fold_in
-from tlite.models.parameters import is_matrix
+from tlite.models.parameters import is_matrix, shape_in_block
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
 from tlite.training.placement import Placed
@@ -262,4 +262,4 @@ def decays(name: str, array) -> bool:
     """Matrices and tables decay; biases, the scales of norms and what was found before do not."""
     if name.startswith(("word_ngrams.", "character_ngrams.")):
         return False
-    return name.rpartition(".")[2] not in ("bias", "scale") and array.ndim > 1
+    return name.rpartition(".")[2] not in ("bias", "scale") and len(shape_in_block(name, array)) > 1
