@@ -167,6 +167,7 @@ def test_only_matrices_and_tables_decay_also_where_they_are_stacked():
         "blocks.attention_norm.scale": 2,
         "blocks.attention.query.bias": 2,
         "blocks.attention.query.kernel": 3,
+        "blocks.feed_forward.custom.power": 2,
         "embedding.table": 2,
         "custom.temperature": 1,
     }

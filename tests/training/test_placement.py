@@ -58,6 +58,8 @@ def test_the_table_of_a_gpt():
         "blocks.0.feed_forward.hidden.kernel": (1600, 6400),
         "blocks.0.feed_forward.output.kernel": (6400, 1600),
         "blocks.0.feed_forward.output.bias": (1600,),
+        "decoder.blocks.attention.query.kernel": (64, 1600, 1600),
+        "decoder.blocks.feed_forward.output.bias": (64, 1600),
         "embedding.table": (50304, 1600),
         "odd": (511, 511),
     }
@@ -68,6 +70,8 @@ def test_the_table_of_a_gpt():
         "blocks.0.feed_forward.hidden.kernel": PartitionSpec("model", "data"),
         "blocks.0.feed_forward.output.kernel": PartitionSpec("data", "model"),
         "blocks.0.feed_forward.output.bias": PartitionSpec(),
+        "decoder.blocks.attention.query.kernel": PartitionSpec(None, "data", "model"),
+        "decoder.blocks.feed_forward.output.bias": PartitionSpec(None),
         "embedding.table": PartitionSpec("data", "model"),
         "odd": PartitionSpec(None, None),
     }

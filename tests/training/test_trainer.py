@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import FeedForward, GeneratorConfig, Loop
+from tlite.models.parameters import unstack_blocks
 from tlite.planning.plan import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
@@ -84,6 +85,23 @@ def test_how_it_is_computed_changes_no_number(how):
     number, changes, what = HOW[how]
     alone, trainer = make_trainer(**what), make_trainer(number, **what | changes)
     assert_same(run(trainer, alike=alone), run(alone))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
+    """Muon, bfloat16 matrices and weight decay too are those of each block's arrays."""
+    changes = MUON | {"optimizer": optimizer, "precision": "mixed", "weight_decay": 0.1}
+    plain, scanned = (
+        make_trainer(model=dataclasses.replace(SCANNED, loop=Loop(scan=scan)), **changes)
+        for scan in (False, True)
+    )
+    for steps in (0, 1):
+        members = [trainer.train(begin(trainer), 0, steps)[0] for trainer in (plain, scanned)]
+        by_list, by_scan = ({n: a[0] for n, a in m.parameters.items()} for m in members)
+        by_scan = unstack_blocks(by_scan)
+        assert by_scan.keys() == by_list.keys()
+        for name, array in by_list.items():
+            np.testing.assert_allclose(by_scan[name], array, atol=1e-6, err_msg=name)
 
 
 def test_of_a_sharded_model_each_device_has_a_part():

@@ -289,7 +289,7 @@ def unroll_blocks(model):
     Stacked blocks are then copied once, and not for every token.
     """
     if isinstance(model, Ensemble):
-        return Ensemble(jax.vmap(unroll_blocks)(model.members))
+        return Ensemble(jax.vmap(unroll_blocks)(model.models))
     model = jax.tree.map(lambda a: a, model)  # a new module, to be changed
     stack = getattr(model, "decoder", model)
     if isinstance(stack, Transformer):

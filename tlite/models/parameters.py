@@ -53,7 +53,7 @@ IN_BLOCK = re.compile(r"((?:[^.]+\.)?blocks\.)(?:(\d+)\.)?(.+)")  # prefix, inde
 def is_stacked(name: str) -> bool:
     """True for an array (L, ...) of all blocks, as a model with `Loop(scan=True)` has them."""
     match = IN_BLOCK.fullmatch(name)
-    return match is not None and match[2] is None
+    return match is not None and not match[2]
 
 
 def stack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def stack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
     stacked, by_block = {}, {}
     for name, array in arrays.items():
         match = IN_BLOCK.fullmatch(name)
-        if match is None or match[2] is None:
-            stacked[name] = array
-        else:
+        if match and match[2]:
             by_block.setdefault(match[1] + match[3], {})[int(match[2])] = array
+        else:
+            stacked[name] = array
     for name, blocks in by_block.items():
         stacked[name] = jnp.stack([blocks[index] for index in sorted(blocks)])
     return stacked
@@ -74,9 +74,10 @@ def unstack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays by name with `blocks.x` (L, ...) as `blocks.0.x`, `blocks.1.x`, ..."""
     unstacked = {}
     for name, array in arrays.items():
-        if is_stacked(name):
-            prefix, _, rest = IN_BLOCK.fullmatch(name).groups()
-            unstacked |= {f"{prefix}{i}.{rest}": array[i] for i in range(array.shape[0])}
+        match = IN_BLOCK.fullmatch(name)
+        if match and not match[2]:
+            blocks = range(array.shape[0])
+            unstacked |= {f"{match[1]}{i}.{match[3]}": array[i] for i in blocks}
         else:
             unstacked[name] = array
     return unstacked
