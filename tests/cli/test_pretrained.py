@@ -15,6 +15,7 @@ import tlite as library
 from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite.cli.texts import encode_prompt
+from tlite.comparison.flops import parameter_sizes
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Pretrained
@@ -23,6 +24,7 @@ from tlite.models import (
     ClassifierConfig,
     Embedding,
     FeedForward,
+    Loop,
     MaskedConfig,
     MaskedLM,
     Norm,
@@ -300,6 +302,15 @@ def test_attention_dropout_in_fine_tuning(bert, tmp_path):
     ]:
         config = ClassifierConfig(context=6, **options)
         assert taken_from(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
+
+
+def test_scanned_fine_tuning_starts_from_stacked_blocks(bert):
+    """All arrays of the folder have the names and shapes of the run's model."""
+    config = ClassifierConfig(context=6, loop=Loop(scan=True))
+    config, arrays, *_ = taken_from(Pretrained(str(bert)), config, 2)
+    shapes = parameter_sizes(config)
+    assert {name: a.size for name, a in arrays.items()}.items() <= shapes.items()
+    assert {name for name in shapes if "blocks." in name} <= arrays.keys()
 
 
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])

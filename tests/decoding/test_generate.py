@@ -14,7 +14,7 @@ from tlite import functional as F
 from tlite.decoding import generate, stream
 from tlite.decoding.generate import PADDING, _capacity, plan_chunks
 from tlite.inspection import run
-from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig
+from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig, Loop
 
 CONTEXT, V = 6, 11
 PROMPT = np.array([3, 1, 4, 1])
@@ -48,6 +48,10 @@ def test_tokens_repeat_with_their_key_and_begin_with_fewer(model):
     np.testing.assert_array_equal(draw(model), expected)
     np.testing.assert_array_equal(draw(model, num_tokens=5), expected[:5])
     assert (expected != draw(model, seed=1)).any()
+
+
+def test_scanned_blocks_generate_the_tokens_of_a_list(model):
+    np.testing.assert_array_equal(draw(make_model(loop=Loop(scan=True))), draw(model))
 
 
 @pytest.mark.parametrize("size", [1, 5, 20])

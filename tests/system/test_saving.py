@@ -181,7 +181,7 @@ SCALED = {"positions": M.Learned(), "embedding": M.Embedding(scale=True, norm=Tr
             {"positions": "learned", "embedding": M.Embedding(norm=True, type_vocab_size=1)},
         ),
         ("marian", seq2seq, {}),
-        ("marian", seq2seq, {"head": M.TranslatorHead("shared")}),
+        ("marian", seq2seq, {"head": M.TranslatorHead("shared"), "loop": M.Loop(scan=True)}),
         ("marian", seq2seq, SEPARATE),
         ("bart", seq2seq, SCALED),
     ],
