@@ -7,26 +7,17 @@ from collections import UserDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from tlite import models as M
 from tlite.errors import UserError
-from tlite.models import (
-    ClassifierConfig,
-    GeneratorConfig,
-    MaskedConfig,
-    Rotary,
-    Seq2SeqConfig,
-    TransformerConfig,
-)
+from tlite.models import Rotary, TransformerConfig
 from tlite.pretrained.families import FAMILIES
 from tlite.pretrained.positions import read_rotary, read_windows, write_rotary
 from tlite.user_code import is_own
 
 CONFIGS = {
-    "generator": GeneratorConfig,
-    "masked": MaskedConfig,
-    "classifier": ClassifierConfig,
-    "encoder": TransformerConfig,
-    "seq2seq": Seq2SeqConfig,
-}
+    "generator": M.GeneratorConfig, "masked": M.MaskedConfig, "classifier": M.ClassifierConfig,
+    "encoder": TransformerConfig, "seq2seq": M.Seq2SeqConfig,
+}  # fmt: skip
 TLITE_ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
     "gelu_fast": "gelu", "silu": "silu", "swish": "silu", "relu2": "squared_relu", "tanh": "tanh",
@@ -53,12 +44,9 @@ NO_EFFECT = re.compile(
 """Fields of config.json that change neither the logits nor the gradient of a family here."""
 FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")
 FROM_SCRATCH = {  # families as which models are saved that were not loaded from a folder
-    "generator": ("gpt2", "llama", "gpt_neox"),
-    "masked": ("bert",),
-    "classifier": ("bert",),
-    "encoder": ("bert",),
-    "seq2seq": ("marian", "bart", "t5"),
-}
+    "generator": ("gpt2", "llama", "gpt_neox"), "seq2seq": ("marian", "bart", "t5"),
+    "masked": ("bert",), "classifier": ("bert",), "encoder": ("bert",),
+}  # fmt: skip
 UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"  # tie_word_embeddings is false by default
 
 
@@ -181,13 +169,10 @@ def _check_unread(hf: RecordedFields, family: str) -> None:
     unknown = []
     for name in sorted(hf.unread):
         value, required = hf.data[name], FAMILIES[family].required.get(name)
-        is_one = type(value) in (int, float) and value == 1
-        has_effect = value and not NO_EFFECT.fullmatch(name)
-        if required:
-            is_known = value in (None, *required)
-        else:
-            is_known = not has_effect or (is_one and FACTOR.fullmatch(name))
-        unknown += [] if is_known else [f"{name}={value!r}"]
+        is_factor_1 = FACTOR.fullmatch(name) and type(value) in (int, float) and value == 1
+        is_neutral = not value or is_factor_1 or NO_EFFECT.fullmatch(name)
+        if value not in (None, *required) if required else not is_neutral:
+            unknown.append(f"{name}={value!r}")
     if unknown:
         raise UserError(f"tlite has no {family} model with {', '.join(unknown)}")
 
@@ -253,11 +238,10 @@ def _read_head(hf, family: str, kind: str, arrays: Collection[str]) -> dict[str,
         raise UserError(f"there is no array {output}, though tie_word_embeddings is false")
     if kind == "generator":
         return {"head.tied": is_tied}
-    bos_id, size = hf.get("forced_bos_token_id"), hf.get("decoder_vocab_size") or hf["vocab_size"]
-    fields = {"head.embeddings": "tied" if is_tied else "shared"}
-    fields |= {"special_tokens.forced_bos_id": bos_id}
-    if family != "t5":
-        fields |= {"head.bias": "final_logits_bias" in arrays}
+    size, bos_id = hf.get("decoder_vocab_size") or hf["vocab_size"], hf.get("forced_bos_token_id")
+    fields = {"special_tokens.forced_bos_id": bos_id}
+    fields |= {"head.embeddings": "tied" if is_tied else "shared"}
+    fields |= {} if family == "t5" else {"head.bias": "final_logits_bias" in arrays}
     if family == "marian" and not hf.get("share_encoder_decoder_embeddings", True):
         if is_tied:
             raise UserError("tlite can't tie the head to a separate embedding of the decoder")
@@ -294,14 +278,12 @@ def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str,
 
 def _write_seq2seq(family: str, tlite: dict[str, Any]) -> dict[str, Any]:
     """Write the fields of an encoder-decoder that are in no row of the table."""
-    hf = {
-        "is_encoder_decoder": True,
-        "decoder_start_token_id": tlite["special_tokens.bos_id"],
-        "forced_bos_token_id": tlite["special_tokens.forced_bos_id"],
-    }
+    bos_id, forced_id = (tlite[f"special_tokens.{name}_id"] for name in ("bos", "forced_bos"))
+    hf = {"decoder_start_token_id": bos_id, "forced_bos_token_id": forced_id}
+    hf["is_encoder_decoder"] = True
     if family == "marian":
-        hf["vocab_size"] = tlite["source_vocabulary_size"]
-        hf["decoder_vocab_size"] = tlite["vocabulary_size"]
+        sizes = tlite["source_vocabulary_size"], tlite["vocabulary_size"]
+        hf |= {"vocab_size": sizes[0], "decoder_vocab_size": sizes[1]}
         hf["share_encoder_decoder_embeddings"] = tlite["head.embeddings"] != "separate"
     if family == "t5":
         activation, is_gated = tlite["feed_forward.activation"], tlite["feed_forward.gated"]

@@ -16,16 +16,11 @@ from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.models import ClassifierConfig, TransformerConfig, make_model
 from tlite.models.parameters import from_named_arrays, named_arrays
+from tlite.pretrained import files
 from tlite.pretrained.arrays import map_names, to_tlite
 from tlite.pretrained.configs import class_names, identify, is_hf_tied, label_fields, read_config
 from tlite.pretrained.families import BUFFERS, FAMILIES, UNUSED
-from tlite.pretrained.files import (
-    HUB_NAME,
-    StoredArray,
-    download,
-    open_arrays,
-    read_optional_json,
-)
+from tlite.pretrained.files import HUB_NAME, StoredArray, open_arrays, read_optional_json
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 
 GENERATION = "generation_config.json"
@@ -86,7 +81,7 @@ def local_folder(name: str | Path) -> Path:
         raise UserError(f"there is no folder {name}")
     # No second copy of the weights, which other libraries have in subfolders.
     patterns, ignored = ["*.safetensors", "*.json", "*.txt", "*.model"], ["*/*", "consolidated*"]
-    return download(str(name), "model", patterns, ignore_patterns=ignored)
+    return files.download(str(name), "model", patterns, ignore_patterns=ignored)
 
 
 def load_pretrained(

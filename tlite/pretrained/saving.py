@@ -12,15 +12,7 @@ import numpy as np
 
 from tlite import functional as F
 from tlite.errors import UserError, disk_errors
-from tlite.models import (
-    MODELS,
-    ClassifierConfig,
-    Learned,
-    Relative,
-    Rotary,
-    Sinusoidal,
-    TransformerConfig,
-)
+from tlite.models import MODELS, Learned, Relative, Rotary, Sinusoidal, TransformerConfig
 from tlite.models.parameters import named_arrays, unstack_blocks
 from tlite.pretrained import configs
 from tlite.pretrained.arrays import map_names, to_hf
@@ -161,21 +153,15 @@ def _value(config: TransformerConfig, path: str) -> Any:
 def find_differences(config: TransformerConfig, target: TransformerConfig) -> list[str]:
     """Return the paths of fields that differ and that converted arrays can't compensate.
 
-    They compensate for biases, token types, computed positions, an offset of positions, and for a
-    scale of the embedding if it is not the head too.
+    They compensate for biases, token types, computed positions and an offset of positions.
     """
     fields, target_fields = resolve_fields(config), resolve_fields(target)
     ignored = {path for path in fields if path.endswith("bias") and fields[path] is False}
     ignored |= {p for p in ("embedding.type_vocab_size", "positions.offset") if not fields.get(p)}
     ignored |= TRAINING_FIELDS
-    is_table = isinstance(target.positions, Learned | Sinusoidal) and getattr(
-        target.positions, "split", True
-    )
+    is_table = getattr(target.positions, "split", isinstance(target.positions, Learned))
     if isinstance(config.positions, Sinusoidal) and is_table:
         ignored |= {path for path in fields if path.startswith("positions")}
-    is_untied = not is_tied(config) or type(config) in (TransformerConfig, ClassifierConfig)
-    if fields["embedding.scale"] and is_untied:
-        ignored.add("embedding.scale")
     differences = []
     # Fields that the target lacks belong to a component that differs.
     for path in [path for path in fields if path in target_fields.keys() - ignored]:
@@ -220,8 +206,6 @@ def _convert_arrays(model, target: TransformerConfig) -> dict[str, np.ndarray]:
             raise UserError(f"a model without {name} has no counterpart in transformers")
         if name.endswith("positions.table") and len(array) < len(expected):  # an offset
             array = np.pad(array, [(len(expected) - len(array), 0), (0, 0)])
-        if name.endswith("embedding.table") and config.embedding.scale > target.embedding.scale:
-            array = np.float32(math.sqrt(config.width)) * array
         converted[name] = array
     if arrays:
         raise UserError(f"the array {next(iter(arrays))} has no counterpart in transformers")
