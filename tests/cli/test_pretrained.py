@@ -295,11 +295,8 @@ def test_attention_dropout_in_fine_tuning(bert, tmp_path):
     fields = json.loads((folder / "config.json").read_text())
     fields["attention_probs_dropout_prob"] = 0.2
     (folder / "config.json").write_text(json.dumps(fields))
-    for options, rate in [
-        ({}, 0.2),
-        ({"dropout": 0.0}, 0.0),
-        ({"attention": Attention(dropout=0.3)}, 0.3),
-    ]:
+    chosen = {"attention": Attention(dropout=0.3)}
+    for options, rate in [({}, 0.2), ({"dropout": 0.0}, 0.0), (chosen, 0.3)]:
         config = ClassifierConfig(context=6, **options)
         assert taken_from(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
 

@@ -50,11 +50,8 @@ FROM_SCRATCH = {  # families as which models are saved that were not loaded from
 UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"  # tie_word_embeddings is false by default
 
 
-# The fields of a config and of its components, by dotted paths such as "attention.num_kv_heads"
-
-
 def flatten(component, prefix: str = "") -> dict[str, Any]:
-    """Return the fields by path; for a component its class name, followed by its fields."""
+    """Return the fields by path ("attention.num_kv_heads"); a component is its class name."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(component):
         value, path = getattr(component, field.name), prefix + field.name
@@ -99,9 +96,6 @@ def resolve_fields(config: TransformerConfig) -> dict[str, Any]:
     if fields.get("norm.method") == "rms":
         fields["norm.bias"] = False
     return fields
-
-
-# From config.json
 
 
 class RecordedFields(UserDict[str, Any]):
@@ -203,9 +197,8 @@ def class_names(hf: Mapping[str, Any]) -> list[str]:
 
 def _read_special(hf, family: str, kind: str, tlite: dict[str, Any], arrays) -> dict[str, Any]:
     """Read the fields that need more than a row of the table."""
-    fields: dict[str, Any] = {}
-    if kind in ("generator", "seq2seq"):
-        fields |= _read_head(hf, family, kind, arrays)
+    has_output = kind in ("generator", "seq2seq")
+    fields: dict[str, Any] = _read_head(hf, family, kind, arrays) if has_output else {}
     if kind == "classifier":
         problem, number = hf.get("problem_type"), len(class_names(hf)) or hf.get("num_labels", 2)
         if problem not in (None, "single_label_classification") or number == 1:
@@ -247,9 +240,6 @@ def _read_head(hf, family: str, kind: str, arrays: Collection[str]) -> dict[str,
             raise UserError("tlite can't tie the head to a separate embedding of the decoder")
         fields |= {"head.embeddings": "separate", "vocabulary_size": size}
     return fields
-
-
-# To config.json
 
 
 def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str, Any]:
