@@ -142,6 +142,7 @@ def block_names(config, layers=("attention", "feed_forward")):
     for layer in layers:
         names += [f"{layer}_norm"] * config.block.pre_norm
         names += [f"{layer}.{n}" for n in (attention if "attention" in layer else feed_forward)]
+        names += [f"{layer}_output_norm"] * config.block.output_norms
         names.append(f"{layer}_residual")
     return [*names[:-1], "residual"]
 
@@ -150,7 +151,7 @@ def stack_names(prefix, stack):
     layers = ["attention", "cross_attention", "feed_forward"]
     layers = layers if prefix == "decoder." else layers[::2]
     names = block_names(stack.config, layers)
-    names = [f"{prefix}blocks.{i}.{name}" for i in range(len(stack.blocks)) for name in names]
+    names = [f"{prefix}blocks.{i}.{name}" for i in range(stack.config.num_blocks) for name in names]
     return [f"{prefix}embedding", *names, f"{prefix}final"]
 
 

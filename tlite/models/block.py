@@ -69,7 +69,7 @@ def block(
         params.attention, h, inputs, config=config, cache=cache.get("attention"),
         rng=F.fold_in(rng, DropoutStream.ATTENTION_WEIGHTS), tap=F.scoped(tap, "attention"),
     )  # fmt: skip
-    x = x + norm(params.attention_output_norm, drop(DropoutStream.ATTENTION, y))
+    x = x + output_norm("attention", params, drop(DropoutStream.ATTENTION, y), config, tap)
     x = tap("attention_residual", x if pre_norm else norm(params.attention_norm, x))
 
     if params.cross_attention is not None:
@@ -81,7 +81,7 @@ def block(
         params.feed_forward, h, inputs, config=config, cache=cache.get("feed_forward"),
         rng=F.fold_in(rng, DropoutStream.HIDDEN), tap=F.scoped(tap, "feed_forward"),
     )  # fmt: skip
-    x = x + norm(params.feed_forward_output_norm, drop(DropoutStream.FEED_FORWARD, y))
+    x = x + output_norm("feed_forward", params, drop(DropoutStream.FEED_FORWARD, y), config, tap)
     return x if pre_norm else norm(params.feed_forward_norm, x), caches, add_aux(aux, new)
 
 
@@ -102,7 +102,7 @@ def cross_attend(params, x, inputs: BlockInputs, config, cache: dict[str, Any], 
         tap=F.scoped(tap, "cross_attention"),
     )  # fmt: skip
     y = dropout(config.dropout, rng, DropoutStream.CROSS_ATTENTION, y)
-    x = x + norm(params.cross_attention_output_norm, y)
+    x = x + output_norm("cross_attention", params, y, config, tap)
     x = tap("cross_attention_residual", x if pre_norm else norm(params.cross_attention_norm, x))
     return x, entries, aux
 
@@ -213,6 +213,13 @@ def attention_function(
         function = chunked_attention(attention.function, attention.query_chunk_size)
     optional = {"is_causal": inputs.is_causal, "window": inputs.window, "tap": tap}
     return F.bind_supported_kwargs(function, kwargs, **optional)
+
+
+def output_norm(layer: str, params, y: Float[Array, "*batch T D"], config, tap: F.Tap):
+    """The norm of a layer's output in blocks that have one (Gemma 2), else y."""
+    if (norm_params := getattr(params, f"{layer}_output_norm")) is None:
+        return y
+    return tap(f"{layer}_output_norm", apply_norm(config.norm, norm_params, y))
 
 
 def apply_norm(norm: Any, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
