@@ -104,7 +104,11 @@ class Transformer(nnx.Module):
 
 
 def list_blocks(model: Transformer) -> list[Any]:
-    """Return the parameters of each block: slices, hence copies, where blocks are stacked."""
+    """Return the parameters of each block.
+
+    Of stacked blocks these are slices: with caches or a tap XLA makes one copy of the parameters
+    in each call, and compiles every block.
+    """
     if isinstance(model.blocks, nnx.List):
         return list(model.blocks)
     return [jax.tree.map(itemgetter(i), model.blocks) for i in range(model.config.num_blocks)]
@@ -173,7 +177,6 @@ def run_blocks(
     if caches is None and tap is F.no_tap and not isinstance(model.blocks, nnx.List):
         x, aux = scan_blocks(model, x, by_window[config.windows[0]], rng)
         return final_norm(model, x), [], aux
-    # Stacked blocks with caches or a tap: one copy of their parameters, and longer compilation.
     blocks = zip(list_blocks(model), config.blocks, config.windows, strict=True)
     for i, (params, block_config, window) in enumerate(blocks):
         run = partial(block_function(block_config.block), config=block_config)

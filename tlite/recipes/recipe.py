@@ -444,9 +444,7 @@ def taken_from(
     changed["context"] = min(config.context, model.config.context)
     if config.dropout and not changed.get("attention.dropout"):
         changed["attention.dropout"] = theirs["attention.dropout"]
-    arrays = named_arrays(model)
-    if config.loop.scan:
-        arrays = stack_blocks(arrays)
+    arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
     for name in told.new:  # each member draws its own
         del arrays[name]
     if "positions.table" in arrays:  # those of the places that are not used are left out
