@@ -43,6 +43,7 @@ from tlite.models import (
 )
 from tlite.models.custom import probe
 from tlite.models.parameters import parameter_names
+from tlite.models.transformer import list_blocks
 from tlite.training.precision import choose_products, with_precision
 
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}
@@ -424,7 +425,7 @@ def test_scalars_of_layers_are_summed_and_have_gradients(loop):
     assert_close(square, sum((y**2).mean() for y in outputs.values()), 1e-4)
     assert aux["number"] == 2
     assert_close(logits, call(model, TOKENS))
-    for block in gradients.blocks:
+    for block in list_blocks(gradients):
         assert_gradients_reach(block)
 
 
