@@ -16,8 +16,7 @@ ENDINGS = {  # the last one for rows that name an array
 def map_names(family: str, kind: str, names: list[str], prefix: str = "") -> dict[str, list[str]]:
     """Map each Hugging Face array to the tlite arrays of `names` that are joined in it, in order.
 
-    Args:
-        prefix: prefix of the Hugging Face names except the head's; a bare model has none.
+    `prefix` is that of the Hugging Face names except the head's; a bare model has none.
     """
     tables, all_names, known = FAMILIES[family], " ".join(names), set(names)
     table = dict(tables.layers)

@@ -174,8 +174,7 @@ def _check_unread(hf: RecordedFields, family: str) -> None:
 def _to_tlite(path: str, value: Any) -> Any:
     if path.endswith(".activation"):
         if value not in TLITE_ACTIVATIONS:
-            known = ", ".join(TLITE_ACTIVATIONS)
-            raise UserError(f"tlite has no activation {value!r}, only {known}")
+            raise UserError(f"tlite has no activation {value!r}, only {[*TLITE_ACTIVATIONS]}")
         return TLITE_ACTIVATIONS[value]
     if path == "pool.method":
         return POOLING[value]
@@ -254,7 +253,7 @@ def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str,
         elif isinstance(value, bool):
             value = any(tlite[path] for path in paths)
         hf |= dict.fromkeys(names, value)
-    hf |= {"model_type": family, "architectures": [architecture(family, kind)]}
+    hf |= {"model_type": family, "architectures": [FAMILIES[family].architecture(kind)]}
     if family in ("llama", "gpt_neox"):
         hf |= write_rotary(family, config)
     if family == "bert":
@@ -281,11 +280,6 @@ def _write_seq2seq(family: str, tlite: dict[str, Any]) -> dict[str, Any]:
         hf["feed_forward_proj"] = "gated-" * is_gated + name
         hf["scale_decoder_outputs"] = tlite["head.scale"] != 1
     return hf
-
-
-def architecture(family: str, kind: str) -> str:
-    """Return the name of a model's class in transformers."""
-    return FAMILIES[family].stem + FAMILIES[family].kinds[kind][0]
 
 
 def context_fields(family: str, config: TransformerConfig) -> dict[str, int]:

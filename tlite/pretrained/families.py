@@ -44,6 +44,10 @@ class Family:
     """Rotary embeddings pair columns (i, i + K/2) of a head; in tlite they pair (2i, 2i+1)."""
     is_joined_by_head: bool = False  # joined layers are side by side within each head
 
+    def architecture(self, kind: str) -> str:
+        """Return the name of a model's class in transformers."""
+        return self.stem + self.kinds[kind][0]
+
     @property
     def copies(self) -> Layers:
         """Arrays that a checkpoint may have a second time: {name of the copy: name}."""
@@ -74,14 +78,13 @@ def on_both_sides(table: Layers) -> Layers:
     }
 
 
+# Arrays that tlite does not use, but transformers does; buffers of old checkpoints.
 UNUSED = re.compile(r"(pooler\.dense|cls\.seq_relationship)\.(weight|bias)")
-"""Arrays that tlite does not use, but transformers does."""
 BUFFERS = re.compile(
     r"(.*\.)?rotary_emb\.inv_freq|.*\.(attn|attention)\.(masked_)?bias|embeddings\.position_ids"
     r"|(en|de)coder\.embed_positions\.weight"
     r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 )
-"""Arrays of old checkpoints that transformers does not use."""
 
 FAMILIES: dict[str, Family] = {}
 GENERATOR = {"generator": ("ForCausalLM", "LMHeadModel", "Model", "TextModel")}
@@ -155,7 +158,7 @@ GEMMA: Fields = LLAMA | {
     "query_pre_attn_scalar": ("attention.scale", 256),
     "final_logit_softcapping": ("head.softcap", None),
 }
-SOFTCAP: Fields = {"attn_logit_softcapping": ("attention.softcap", None)}
+GEMMA2: Fields = GEMMA | {"attn_logit_softcapping": ("attention.softcap", None)}
 LLAMA_CONSTANTS: Fields = {
     "norm.method": "rms", "block.pre_norm": True, "positions": Rotary(), "dropout": 0.0,
     "feed_forward.gated": True, "bias": False,
@@ -179,7 +182,7 @@ for _name, _stem, _fields, _constants, _layers in (
     ("mistral", "Mistral", MISTRAL, LLAMA_CONSTANTS, LLAMA_LAYERS),
     ("qwen2", "Qwen2", MISTRAL, LLAMA_CONSTANTS | QKV_BIAS, LLAMA_LAYERS),
     ("qwen3", "Qwen3", LLAMA, LLAMA_CONSTANTS | QK_NORM, LLAMA_LAYERS),
-    ("gemma2", "Gemma2", GEMMA | SOFTCAP, GEMMA_CONSTANTS, GEMMA_LAYERS),
+    ("gemma2", "Gemma2", GEMMA2, GEMMA_CONSTANTS, GEMMA_LAYERS),
     ("gemma3_text", "Gemma3", GEMMA, GEMMA_CONSTANTS | QK_NORM, GEMMA_LAYERS),
 ):
     FAMILIES[_name] = Family(

@@ -37,11 +37,7 @@ def read_optional_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def download(name: str, content: str, patterns: list[str], **options: Any) -> Path:
-    """Download files from the Hugging Face hub; returns the folder in its cache.
-
-    Raises:
-        UserError: the hub can't be reached, or has no repository of this name.
-    """
+    """Download files from the Hugging Face hub; returns the folder in its cache."""
     with needs_extra("text"):
         from huggingface_hub import snapshot_download
     try:
@@ -53,11 +49,7 @@ def download(name: str, content: str, patterns: list[str], **options: Any) -> Pa
 
 
 def open_arrays(folder: Path) -> dict[str, StoredArray]:
-    """Open the arrays of a folder, in model.safetensors or its shards.
-
-    Raises:
-        UserError: there are none, or a file is damaged or missing.
-    """
+    """Open the arrays of a folder, in model.safetensors or its shards."""
     if (folder / WEIGHTS).is_file():
         return _open_file(folder / WEIGHTS)
     if (folder / INDEX).is_file():

@@ -42,7 +42,7 @@ class Pretrained:
     unused: dict[str, np.ndarray] = field(default_factory=dict)
     """Arrays that tlite does not use, to be saved again."""
     new: tuple[str, ...] = ()
-    """Names of tlite arrays that the folder did not have: a new head, to be trained."""
+    """Names of the tlite arrays of a new head."""
 
     @property
     def labels(self) -> list[str]:
@@ -60,12 +60,9 @@ class Pretrained:
 
 
 def is_pretrained(name: str | Path) -> bool:
-    """True for a folder with a model of transformers, and for a possible hub name.
-
-    `runs/first` is a path, not a hub name, if there is a folder `runs`.
-    """
+    """True for a folder with a model of transformers, and for a possible hub name."""
     path = Path(name)
-    if not os.path.exists(path):
+    if not os.path.exists(path):  # `runs/first` is no hub name if there is a folder `runs`
         return bool(HUB_NAME.fullmatch(str(name))) and not os.path.exists(path.parent)
     try:
         return "model_type" in read_json(path / "config.json")
@@ -122,9 +119,7 @@ def load_pretrained(
     return from_named_arrays(abstract)(arrays), tokenizer, pretrained
 
 
-def _load_tokenizer(
-    folder: Path, config: TransformerConfig
-) -> tuple[PretrainedTokenizer | None, str]:
+def _load_tokenizer(folder: Path, config: Any) -> tuple[PretrainedTokenizer | None, str]:
     """Return the tokenizer, or None and the reason."""
     try:
         tokenizer = PretrainedTokenizer.load(folder)

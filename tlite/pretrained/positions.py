@@ -16,9 +16,7 @@ RENAMED: dict[str, str] = {  # fields of a scaling with another name in tlite
     "high_freq_factor": "high_frequency_factor",
 }
 SCALINGS: dict[str, tuple[str, ...]] = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", *RENAMED),
+    "default": (), "linear": ("factor",), "llama3": ("factor", *RENAMED),
     "yarn": (
         "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor",
     ),

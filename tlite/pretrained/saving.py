@@ -123,7 +123,7 @@ def describe(
 def _update_fields(config: TransformerConfig, original: Pretrained) -> dict[str, Any]:
     """Return the original's fields with the model's context and tied or untied head."""
     family, kind = original.family, original.kind
-    hf = original.fields | {"architectures": [configs.architecture(family, kind)]}
+    hf = original.fields | {"architectures": [FAMILIES[family].architecture(kind)]}
     if config.context != original.config.context:
         hf |= configs.context_fields(family, config)
     # T5's tie_word_embeddings says how logits are scaled.
@@ -151,10 +151,7 @@ def _value(config: TransformerConfig, path: str) -> Any:
 
 
 def find_differences(config: TransformerConfig, target: TransformerConfig) -> list[str]:
-    """Return the paths of fields that differ and that converted arrays can't compensate.
-
-    They compensate for biases, token types, computed positions and an offset of positions.
-    """
+    """Return the paths of fields that differ and that converted arrays can't compensate."""
     fields, target_fields = resolve_fields(config), resolve_fields(target)
     ignored = {path for path in fields if path.endswith("bias") and fields[path] is False}
     ignored |= {p for p in ("embedding.type_vocab_size", "positions.offset") if not fields.get(p)}
@@ -172,10 +169,10 @@ def find_differences(config: TransformerConfig, target: TransformerConfig) -> li
 
 
 def _kind(model) -> str:
-    kinds = {(config, MODELS[config]): kind for kind, config in configs.CONFIGS.items()}
-    if (types := (type(model.config), type(model))) not in kinds:
-        raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
-    return kinds[types]
+    for kind, config in configs.CONFIGS.items():
+        if (type(model.config), type(model)) == (config, MODELS[config]):
+            return kind
+    raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
 def _special_token_fields(
@@ -215,10 +212,7 @@ def _convert_arrays(model, target: TransformerConfig) -> dict[str, np.ndarray]:
 
 
 def _split_columns(name: str, array: np.ndarray) -> np.ndarray:
-    """Reorder the columns of x, even before odd: interleaved sinusoids become split ones.
-
-    All layers that read x or add to it are reordered alike.
-    """
+    """Reorder the columns of x, even before odd, so that interleaved sinusoids are split ones."""
     layer = name.split(".")[-2:]
     reads_x = layer[0] in ("query", "key", "value", "hidden", "gate", "head")
     if layer[-1] == "head_bias" or (reads_x and layer[-1] == "bias"):

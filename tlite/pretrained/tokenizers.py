@@ -34,9 +34,7 @@ class PretrainedTokenizer(Tokenizer):
     cls_id: int | None
     sep_id: int | None
 
-    def __init__(
-        self, tokenizer, special_tokens: dict[str, str], settings: dict[str, Any] | None = None
-    ):
+    def __init__(self, tokenizer, special_tokens: dict[str, str], settings: dict | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
@@ -82,20 +80,13 @@ class PretrainedTokenizer(Tokenizer):
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> np.ndarray:
-        """Encode a text as ids (T,) int32, with special tokens around it.
-
-        Raises:
-            UserError: part of the text has no token, or one without an embedding.
-        """
+        """Encode a text as ids (T,) int32; a part without a token or embedding is a UserError."""
         with encoding_by_library():
             encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return np.array(self._check_ids(encoding), np.int32)
 
     def encode_long(self, text: str) -> np.ndarray:
-        """Encode a long text as ids (N,), without special tokens.
-
-        It is split where GPT-2's pre-tokenizer splits it, and encoded in parallel.
-        """
+        """Encode a long text as ids (N,), in parallel where GPT-2's pre-tokenizer splits it."""
         from tokenizers import pre_tokenizers
 
         rule = self._tokenizer.pre_tokenizer
@@ -194,9 +185,7 @@ class PretrainedTokenizer(Tokenizer):
 def learn_bpe(texts: Iterable[str], vocab_size: int = 8000) -> PretrainedTokenizer:
     """Learn byte-level byte-pair merges (GPT-2, Radford et al. 2019, section 2.2).
 
-    Args:
-        texts: training texts.
-        vocab_size: largest number of tokens, the 256 bytes and END (id 0, bos and eos) included.
+    `vocab_size` includes the 256 bytes and END, which is id 0, the bos and the eos token.
     """
     with needs_extra("text"):
         from tokenizers import pre_tokenizers, trainers
@@ -212,10 +201,9 @@ def learn_bpe(texts: Iterable[str], vocab_size: int = 8000) -> PretrainedTokeniz
 
 
 def open_tokenizer(name: str | Path, sha256: str = "") -> tuple[PretrainedTokenizer, str]:
-    """Load the tokenizer of a file, a folder or a hub name, `without_special_tokens`.
+    """Load the tokenizer of a file, folder or hub name, `without_special_tokens`, and its SHA-256.
 
-    Returns:
-        The tokenizer and the SHA-256 of its file; another one than `sha256` is a UserError.
+    A SHA-256 other than `sha256` is a UserError.
     """
     path, name = Path(name), str(name)
     if not (name and (path.is_dir() or is_there(path))):
