@@ -69,16 +69,19 @@ def save_pretrained(
         prefix = "" if kind == "encoder" else FAMILIES[name].prefix
         unused = original.unused.items()
         arrays |= {n if n.startswith("cls.") else prefix + n: array for n, array in unused}
-    ids = {name: hf[name] for name in SPECIAL_TOKENS if hf.get(name) is not None}
-    generation = ids | (original.generation if original else {})
-    with disk_errors(folder / WEIGHTS):
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, content in (("config.json", hf), (GENERATION, generation)):
-            (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _write_fields(folder, hf, original.generation if original else {})
     if hf_tokenizer is not None:
         hf_tokenizer.save(folder, model_max_length=config.context)
     write_arrays(folder / WEIGHTS, arrays)
     return name
+
+
+def _write_fields(folder: Path, hf: dict[str, Any], generation: dict[str, Any]) -> None:
+    ids = {name: hf[name] for name in SPECIAL_TOKENS if hf.get(name) is not None}
+    with disk_errors(folder / WEIGHTS):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in (("config.json", hf), (GENERATION, ids | generation)):
+            (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _collect_errors(*steps: Callable[[], Any]) -> list[Any]:
