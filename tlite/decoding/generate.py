@@ -1,4 +1,15 @@
-"""Generate tokens with a key/value cache; past the model's context the window slides."""
+"""Generate tokens with a key/value cache; past the model's context the window slides.
+
+Nucleus sampling, with a vector added to a residual stream from position 20 of the text on:
+
+    def steer(name, value, positions, vector):
+        if name != "blocks.3.residual":
+            return value
+        return jnp.where(positions[..., None] >= 20, value + vector, value)
+
+    generate(model, prompt, num_tokens=50, rng=rng, sampler=partial(F.sample, top_p=0.9),
+             tap=partial(steer, vector=vector))
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,26 +47,16 @@ def generate(
 ) -> Int[Array, "*batch N"]:
     """Return the `num_tokens` tokens that follow each prompt, -1 from a stop token on.
 
-    Token i is `sampler(fold_in(rng, i), logits)`. Options of a sampler or a tap are bound by
-    `functools.partial`: another float or array needs no compilation. This draws with nucleus
-    sampling, and steers from position 20 of the text on:
-
-        def steer(name, value, positions, vector):
-            if name != "blocks.3.residual":
-                return value
-            return jnp.where(positions[..., None] >= 20, value + vector, value)
-
-        generate(model, prompt, num_tokens=50, rng=rng, sampler=partial(F.sample, top_p=0.9),
-                 tap=partial(steer, vector=vector))
+    Token i is `sampler(fold_in(rng, i), logits)`. Bind options of a sampler or a tap by
+    `functools.partial`: another float or array needs no compilation.
 
     Args:
         sampler: function (rng, logits (..., V)) -> tokens (...): `functional.sample`, `greedy` or
             another; a keyword argument `tokens` gets the window (..., C), -1 behind its last token.
         lengths: number of tokens of each prompt; those after them are ignored.
         stop: the token, or tokens, that end a row; generation ends when all rows have ended.
-        slide: number of tokens that a full window drops at once. With 1 every token sees as much as
-            the context holds, at the price of a pass over the window, since all positions change;
-            with half a context that pass is rare.
+        slide: number of tokens that a full window drops at once, each time at the price of a pass
+            over the window, since all positions change.
         tap: function (name, value, positions) -> value or its replacement, called for each named
             value of the model (`inspection.tap_names`); `positions` (..., T) of the value's tokens
             in prompt and text, -1 for padding. A single row has no batch axis here.
@@ -352,11 +353,9 @@ def _decode(
     model, state: DecodeState, options: DecodeOptions, start, count,
     *, max_tokens: int, slide: int | None,
 ) -> tuple[DecodeState, Int[Array, "*batch max_tokens"]]:  # fmt: skip
-    """Generate `count` tokens, or until all rows have ended; cached, but after a window has slid.
+    """Generate `count` tokens after `start` ones, or until all rows have ended.
 
-    Args:
-        start: number of tokens generated before.
-        slide: number of tokens that a full window drops; None if no window fills up.
+    `slide` is the number of tokens that a full window drops; None if no window fills up.
     """
     model = unroll_blocks(model)
 

@@ -111,10 +111,8 @@ def beam_search(
 ) -> Hypotheses:
     """Return the `beam` best targets by log p / `length_normaliser`, n counting the end symbol.
 
-    Each step makes the 2 * beam best continuations of the live beams, of which at least `beam` have
-    not ended. The search stops when no live beam can become better than the worst of `beam`
-    finished ones, or after `max_length` tokens (`limits`: fewer, for each source). A source without
-    a finished beam gets the live ones.
+    The search stops when no live beam can become better than the worst of `beam` finished ones, or
+    after `max_length` tokens (`limits`: fewer, for each source).
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)
@@ -131,8 +129,7 @@ def beam_search(
         logits = mask_special_tokens(model.config, logits, state.index)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
         caches = gather_beams(caches, parent) if is_recurrent else caches
-        # A source whose limit is reached waits unchanged for the others.
-        select = partial(jax.vmap(jnp.where), state.index < limits)
+        select = partial(jax.vmap(jnp.where), state.index < limits)  # at its limit: unchanged
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
         return BeamState(state.index + 1, live, finished, caches, gather_beams(mask, parent))
 
@@ -142,11 +139,14 @@ def beam_search(
         return jnp.any((state.index < limits) & can_improve)
 
     state = _loop(continues, step, state, max_length, tokens_per_step=1 if is_recurrent else beam)
-    any_finished = jnp.isfinite(state.finished.scores[:, :1])
-    return Hypotheses(
-        jnp.where(any_finished[..., None], state.finished.tokens, state.live.tokens),
-        jnp.where(any_finished, state.finished.scores, state.live.scores / longest),
-    )
+    return _finished_or_live(state.finished, state.live, longest)
+
+
+def _finished_or_live(finished: Hypotheses, live: Hypotheses, normaliser) -> Hypotheses:
+    """Return the finished beams of each source, or its live ones if none has finished."""
+    live = live._replace(scores=live.scores / normaliser)
+    any_finished = jnp.isfinite(finished.scores[:, 0])
+    return jax.tree.map(partial(jax.vmap(jnp.where), any_finished), finished, live)
 
 
 def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int) -> BeamState:

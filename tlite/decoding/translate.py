@@ -29,8 +29,7 @@ def translate(
     Args:
         sources: tokens of each sentence, with its end symbol.
         length_penalty: exponent of `length_normaliser`; above 0 prefers longer translations.
-        max_length: tokens of the longest target; None: 1.5 times the source's and 10 more, at most
-            the model's context.
+        max_length: tokens of the longest target; None: 1.5 times the source's and 10 more.
         batch_size: largest number of sentences translated at once.
 
     Raises:
@@ -49,13 +48,11 @@ def translate(
         limits = np.array([limit(len(sources[row])) for row in rows])
         search = _search(mesh, beam, limit(tokens.shape[1]))
         batches.append((rows, search(model, tokens, limits, length_penalty)))
-    results: list = [[]] * len(sources)
+    results: dict[int, list] = {}
     for rows, hypotheses in batches:  # all have been started: no device waits for another
-        tokens, scores = jax.device_get(hypotheses)
-        for row, targets, values in zip(rows, tokens, scores.tolist(), strict=True):
-            pairs = zip(targets, values, strict=True)
-            results[row] = [(target, score) for target, score in pairs if score > -math.inf]
-    return results
+        for row, *best in zip(rows, *jax.device_get(hypotheses), strict=True):
+            results[row] = [(t, float(s)) for t, s in zip(*best, strict=True) if s > -math.inf]
+    return [results[row] for row in range(len(sources))]
 
 
 def _batches(lengths: Sequence[int], size: int, devices: int) -> Iterator[np.ndarray]:
