@@ -16,7 +16,7 @@ MISTAKES = {
     "train": "name an experiment.*demo",
     "train text": "--path",
     "train text --path nowhere.txt": "nowhere.txt",
-    TRAIN + "--embedding.init_std -1": "embedding: deviation must be positive, not -1.0",
+    TRAIN + "--embedding.init_std -1": "embedding: init_std must be positive, not -1.0",
     TRAIN + "--name ''": "the name must be letters that can be printed",
     "train text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
     "evaluate " + "n" * 300: "can't read n+/config.json: File name too long",

@@ -95,8 +95,8 @@ MISTAKES = {
     "--pre-norm": "Perhaps you meant: +--block.pre-norm",
     "--positions rotary --positions.base x": "parsing --positions.base: .*'x'",
     "--positions rotary --positions.base -1": "^positions: base must be positive, not -1.0$",
-    "--attention.key-heads 3": "^4 heads can't share 3 heads of keys$",
-    "--loop.scan --attention.windows 0 8": "^scan needs blocks that are alike",
+    "--attention.num-kv-heads 3": r"^num_heads \(4\) must be a multiple of num_kv_heads \(3\)$",
+    "--loop.scan --attention.windows 0 8": "^loop.scan needs identical blocks",
     "--norm-first": "Unrecognized options: --norm-first",
 }
 

@@ -25,7 +25,7 @@ MISTAKES = {
     "--vary nrom layer rms": "^╭─ Unrecognized options .*--nrom",
     "--vary width 8 eight": "^╭─ Value error ",
     "--vary block.pre_norm True yes": "^--vary block.pre-norm takes True and False, not 'yes'",
-    "--vary num-heads 4 3": "^num-heads=3: a width of 64 is not divisible by 3 heads",
+    "--vary num-heads 4 3": "^num-heads=3: width \(64\) must be a multiple of num_heads \(3\)",
     "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
     "--only layer": "there is no variant 'layer': there are none",
 }
@@ -101,7 +101,7 @@ def test_a_value_that_two_fields_share_is_named_with_its_field():
 
 
 def test_a_base_that_makes_no_sense_alone_is_no_hindrance():
-    found = read("--width 10 --attention.head-width 4 --vary num-heads 5 3")
+    found = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
     assert [e.model.num_heads for e in found.values()] == [5, 3]
 
 
