@@ -131,8 +131,9 @@ def embed(
     """
     config, encoding = model.config, model.config.positions
     params = getattr(model, positions_name(config))
-    F.check_length(tokens.shape[-1], config.context, "the model's context")
-    if positions is not None and not isinstance(positions, Tracer):
+    if positions is None:
+        F.check_length(tokens.shape[-1], config.context, "the model's context")
+    elif not isinstance(positions, Tracer):  # hypotheses may share a position
         F.check_length(int(positions.max()) + 1, config.context, "the model's context")
     x = F.embed(model.embedding.table[...] if table is None else table, tokens)
     x = x * config.width**0.5 if config.embedding.scale else x
