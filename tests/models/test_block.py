@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import traceback
 from dataclasses import dataclass
 
 import jax
@@ -21,7 +22,16 @@ from tests.helpers.arrays import (
     some_mask,
 )
 from tlite import functional as F
-from tlite.models import Attention, BlockInputs, Norm, TransformerConfig, attend, block
+from tlite.models import (
+    Attention,
+    BlockInputs,
+    GeneratorConfig,
+    Norm,
+    TransformerConfig,
+    attend,
+    block,
+    make_model,
+)
 from tlite.models.block import BlockParameters, DropoutStream
 
 T, D, H, M = 3, 4, 2, 5  # M: length of the encoder's output
@@ -222,3 +232,18 @@ def test_a_users_attention_gets_the_key_of_dropout():
     for rng in (None, jax.random.key(0)):
         block_without_positions(attention=recorded)(rng=rng)
     assert keys == [None, F.fold_in(jax.random.key(0), DropoutStream.ATTENTION_WEIGHTS)]
+
+
+def test_four_frames_lead_to_the_softmax():
+    """The reader's path: a call, the loop over blocks, the block and attention."""
+    frames = []
+
+    def tap(name, value):
+        if name == "blocks.0.attention.weights":
+            frames.extend(f.name for f in traceback.extract_stack() if "/tlite/" in f.filename)
+        return value
+
+    model = make_model(GeneratorConfig(vocabulary_size=5), rng=jax.random.key(0))
+    model(jnp.arange(3), tap=tap)
+    path = [name for name in frames if name not in ("scoped_tap", "<lambda>")]
+    assert path == ["__call__", "run_blocks", "block", "attend", "scaled_dot_product_attention"]
