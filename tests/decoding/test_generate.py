@@ -262,6 +262,8 @@ def test_a_sampler_may_take_the_tokens_of_the_window(model):
         ({"prompt": np.array([1, V])}, f"token {V}"),
         ({"prompt": np.array([-1, 1])}, "token -1"),
         ({"lengths": np.int32(len(PROMPT) + 1)}, "lengths has 5"),
+        ({"stop": V}, f"token {V}"),
+        ({"sampler": lambda rng, logits: None}, "returns NoneType"),
     ],
 )
 def test_bad_options_of_generate_are_named(model, wrong, named):

@@ -37,7 +37,7 @@ from tlite.models import (
     Wide,
     make_model,
 )
-from tlite.models.config import PRESETS
+from tlite.models.config import PRESETS, resolve
 
 BLOCKS = [GeneratorConfig, ClassifierConfig, MaskedConfig, Seq2SeqConfig]
 SIZES = {
@@ -179,3 +179,18 @@ def test_a_subclass_of_a_config_has_the_same_model():
     shapes = jax.eval_shape(lambda: make_model(Mine(vocabulary_size=5), rng=jax.random.key(0)))
     assert type(shapes) is CausalLM
     assert shapes.embedding.table.shape == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attention", FeedForward()),
+        ("feed_forward", Attention()),
+        ("norm", FeedForward()),
+        ("norm", Norm),
+        ("attention", Attention),
+    ],
+)
+def test_component_of_another_field_is_an_error(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be a word, a function"):
+        resolve(field, value)

@@ -42,6 +42,7 @@ from tlite.models import (
     make_model,
 )
 from tlite.models.custom import probe
+from tlite.models.inputs import causal_inputs
 from tlite.models.parameters import parameter_names
 from tlite.models.transformer import list_blocks
 from tlite.training.precision import choose_products, with_precision
@@ -242,9 +243,8 @@ def test_a_function_gets_the_keyword_arguments_it_accepts():
     expected = {"scale": 0.3, "softcap": 5.0, "rate": 0.1, "causal": True}
     assert attention_kwargs == expected | {"bias": (2, 5, 5), "rng": (2,)}
     assert feed_forward_kwargs == {"rng": (2,), "tap": True}
-    model = make(replaced(GENERATOR, {"attention": Attention(squared_attention, dropout=0.1)}))
-    with pytest.raises(ValueError, match=r"squared_attention .* 'dropout_rate'"):
-        jax.eval_shape(call, model, TOKENS, rng=keys)
+    with pytest.raises(ValueError, match="'squared_attention' does not support dropout_rate"):
+        replaced(GENERATOR, {"attention": Attention(squared_attention, dropout=0.1)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -488,3 +488,32 @@ def test_a_changed_attention_changes_training_and_generation(context, precision)
     trained = np.asarray(changed_results[1])
     assert_close(other, trained[:, 20], 2e-2 if precision == "mixed" else 1e-4)
     assert_same(changed_results[2], trained)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"feed_forward": lambda params, x: x[..., :1]}, r"\[4, 8\], not \[4, 1\]"),
+        ({"feed_forward": lambda params, x: (x, None, {"loss": x[0]})}, "loss"),
+        ({"feed_forward": lambda params, x: None}, "NoneType"),
+        ({"attention": lambda query, key, value, mask: value}, "output, weights"),
+        ({"attention": lambda query, key, value, mask: (value[:, :1], value)}, r"\[2, 4, 4\]"),
+        ({"attention": lambda query, key, value, mask: (value, None)}, "None"),
+    ],
+)
+def test_result_of_another_shape_is_an_error(fields, word):
+    sizes = {"vocabulary_size": 5, "context": 4, "width": 8, "num_heads": 2, "num_blocks": 1}
+    model = make(GeneratorConfig(**sizes, **fields))
+    with pytest.raises(TypeError, match=word):
+        model(jnp.arange(4))
+
+
+def test_segment_ids_of_another_length_are_an_error():
+    with pytest.raises(ValueError, match="segment_ids has length 1"):
+        causal_inputs(4, jnp.zeros(1, int))
+
+
+def test_mask_for_other_keys_than_those_of_attention_is_an_error():
+    x = jnp.ones((1, 4))
+    with pytest.raises(ValueError, match="8 keys, but there are 1"):
+        F.scaled_dot_product_attention(x, x, x, jnp.ones((1, 8), bool))

@@ -22,6 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
+from tlite.config import check_size
 from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache
 from tlite.models.transformer import Transformer, list_blocks
@@ -86,7 +87,11 @@ def stream(
     tap: Tap | None = None,
 ) -> Iterator[Int[Array, "*batch n"]]:
     """Yield the tokens of `generate`, `chunk_size` at a time, until all rows have ended."""
-    stop_ids = np.asarray(() if stop is None else stop, np.int32).reshape(-1)
+    check_size("chunk_size", chunk_size if num_tokens > 0 else 1)
+    stop_ids = np.asarray([] if stop is None else stop).reshape(-1)
+    if stop_ids.size:
+        F.check_tokens(stop_ids, model.config.vocabulary_size)
+    stop_ids = stop_ids.astype(np.int32)
     options = DecodeOptions(rng, TracedPartial(sampler), stop_ids, tap and TracedPartial(tap))
     window, length, dropped = _last_tokens(prompt, lengths, model.config)
     _check(model.config, num_tokens, slide, options, length.shape)
@@ -169,8 +174,9 @@ def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -
         token = jax.eval_shape(partial(_sample, sampler), *args)
     else:
         token = jax.eval_shape(_sample, sampler, *args)  # cached by `jit`
-    if token.shape != batch or not jnp.issubdtype(token.dtype, jnp.integer):
-        shape = f"{token.dtype}{list(token.shape)}"
+    is_array = isinstance(token, jax.ShapeDtypeStruct)
+    if not is_array or token.shape != batch or not jnp.issubdtype(token.dtype, jnp.integer):
+        shape = f"{token.dtype}{list(token.shape)}" if is_array else type(token).__name__
         raise ValueError(f"the sampler returns {shape}, not integers of shape {list(batch)}")
 
 
@@ -181,7 +187,10 @@ def _last_tokens(prompt, lengths, config):
     """
     prompt, context = np.asarray(prompt), config.context
     full = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
-    lengths = full if lengths is None else np.asarray(lengths, np.int32)
+    lengths = full if lengths is None else np.asarray(lengths)
+    if lengths.shape != full.shape or not np.issubdtype(lengths.dtype, np.integer):
+        raise ValueError(f"lengths must be integers of shape {list(full.shape)}, not {lengths}")
+    lengths = lengths.astype(np.int32)
     if prompt.shape[-1] == 0 or not np.all(lengths > 0):
         raise ValueError("the prompt is empty: generation needs at least one token to start from")
     if (longest := lengths.max()) > prompt.shape[-1]:

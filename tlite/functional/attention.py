@@ -82,6 +82,8 @@ def scaled_dot_product_attention(
         bias: (..., T, S), added to the scores.
         dropout_rate: of the weights, with the key `rng`.
     """
+    if mask is not None and mask.shape[-1:] not in ((), (1,), (key.shape[-2],)):
+        raise ValueError(f"the mask is for {mask.shape[-1]} keys, but there are {key.shape[-2]}")
     divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
     scores = grouped_einsum("...tk,...sk->...ts", query, key) / divisor
     scores = scores if softcap is None else soft_cap(scores, softcap)

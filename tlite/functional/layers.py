@@ -126,7 +126,10 @@ def check_tokens(
 
     Raises:
         ValueError: the first such token is named.
+        TypeError: the tokens are not integers.
     """
+    if not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise TypeError(f"tokens must be integers, not {tokens.dtype}")
     if isinstance(tokens, Tracer) or not getattr(tokens, "is_fully_addressable", True):
         return
     ids = np.asarray(tokens)

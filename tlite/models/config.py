@@ -89,6 +89,11 @@ FUNCTION_ADAPTERS: dict[str, Callable] = {
     "feed_forward": FeedForwardFunction,
     "positions": PositionsFunction,
 }
+LAYERS = {
+    "norm": (Norm, NormFunction),
+    "attention": Attention,
+    "feed_forward": (FeedForward, FeedForwardFunction),
+}
 
 
 def resolve(field: str, value: Any) -> Any:
@@ -103,7 +108,8 @@ def resolve(field: str, value: Any) -> Any:
         if value not in PRESETS[field]:
             raise ValueError(f"{field} must be one of {', '.join(PRESETS[field])}, not {value!r}")
         return PRESETS[field][value]
-    if field in FUNCTION_ADAPTERS and callable(value) and not hasattr(value, "init"):
+    is_call = callable(value) and not isinstance(value, type)
+    if field in FUNCTION_ADAPTERS and is_call and not hasattr(value, "init"):
         return FUNCTION_ADAPTERS[field](value)
     base = {"positions": Positions, "block": Block}.get(field)
     if base and not isinstance(value, base):
@@ -112,8 +118,7 @@ def resolve(field: str, value: Any) -> Any:
         raise ValueError(f"{field}: derive {type(value).__name__} from tlite.models.Positions")
     if isinstance(value, Block) and value.attention is not None:
         return dataclasses.replace(value, attention=resolve("attention", value.attention))
-    library = Norm | NormFunction | Attention | FeedForward | FeedForwardFunction
-    is_layer = isinstance(value, library) or callable(value)
+    is_layer = is_call or isinstance(value, LAYERS.get(field, ()))
     if not base and not (dataclasses.is_dataclass(value) and is_layer):
         expected = "a word, a function, or a dataclass with init and a call"
         raise ValueError(f"{field} must be {expected}: {value!r}")
@@ -259,6 +264,8 @@ def unsupported_attention_kwargs(
     required = [name for name in ("scale", "softcap") if getattr(attention, name) is not None]
     if config.positions.adds_bias:
         required.append("bias")
+    if attention.dropout:
+        required += ["dropout_rate", "rng"]
     return F.unsupported_kwargs(function, required)
 
 

@@ -58,25 +58,32 @@ def call_layer(component, params, x, inputs, *, config, memory=None, **kwargs):
 
     Raises:
         ValueError: cross-attention by a layer that does not accept `memory`.
-        TypeError: the result is neither an array nor (y, cache, aux).
+        TypeError: the result is neither an array of x's shape nor (y, cache, aux).
     """
     required = {"memory": memory}
     if isinstance(component, FeedForwardFunction):
         optional = {"config": config, "inputs": inputs, **kwargs}
         call = F.bind_supported_kwargs(component.function, required, **optional)
-        return as_layer_result(call(params, x), component)
+        return as_layer_result(call(params, x), x, component.function)
     call = F.bind_supported_kwargs(component, required, config=config, **kwargs)
-    return as_layer_result(call(params, x, inputs), component)
+    return as_layer_result(call(params, x, inputs), x, component)
 
 
-def as_layer_result(result, component) -> tuple[Array, Any, dict[str, Array]]:
-    """Return (y, cache, aux) of what a user's layer or block returned."""
-    if not isinstance(result, tuple):
-        return result, None, {}
-    if len(result) == 3 and isinstance(result[2], Mapping):
-        return result
-    name = type(component).__name__
-    raise TypeError(f"{name} must return y or (y, cache, aux), not a tuple of {len(result)}")
+def as_layer_result(result, x: Array, component) -> tuple[Array, Any, dict[str, Any]]:
+    """Return (y, cache, aux) from the result of a user's layer or block of x."""
+    name = getattr(component, "__name__", type(component).__name__)
+    y, cache, aux = result if isinstance(result, tuple) and len(result) == 3 else (result, None, {})
+    if isinstance(y, tuple) or not isinstance(aux, Mapping):
+        raise TypeError(f"{name} must return y or (y, cache, aux), not a tuple of {len(result)}")
+    if getattr(y, "shape", None) != x.shape:  # addition would broadcast it
+        shape = list(getattr(y, "shape", ())) or type(y).__name__
+        raise TypeError(f"{name} must return y of shape {list(x.shape)}, not {shape}")
+    for key, value in aux.items():
+        if jnp.ndim(value):
+            raise TypeError(
+                f"{name} returns aux[{key!r}] of shape {jnp.shape(value)}: not a scalar"
+            )
+    return y, cache, dict(aux)
 
 
 def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap) -> Callable:
@@ -84,20 +91,27 @@ def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap
 
     Raises:
         ValueError: it does not accept one that the model needs.
+        TypeError: it does not return the output and the weights; raised by the call.
     """
     optional = {"is_causal": inputs.is_causal, "window": inputs.window, "rng": rng, "tap": tap}
     if "relative_positions" not in F.unsupported_kwargs(function, ["relative_positions"]):
         optional["relative_positions"] = relative_positions(inputs)
     call = F.bind_supported_kwargs(bind_params(function, params), required, **optional)
-    call = F.with_repeated_kv(call)
-    return call if "tap" not in F.unsupported_kwargs(function, ["tap"]) else tap_weights(call, tap)
+    taps_itself = "tap" not in F.unsupported_kwargs(function, ["tap"])
+    return check_attention(F.with_repeated_kv(call), function, F.no_tap if taps_itself else tap)
 
 
-def tap_weights(attention: Callable, tap: F.Tap) -> Callable:
-    """Tap the weights of an attention function that does not do so itself."""
+def check_attention(attention: Callable, function: Callable, tap: F.Tap) -> Callable:
+    """Check what a user's `function` returns, and tap its weights."""
 
     def call(query, key, value, mask):
-        output, weights = attention(query, key, value, mask)
+        result = attention(query, key, value, mask)
+        shapes = [getattr(a, "shape", None) for a in result] if isinstance(result, tuple) else []
+        if len(shapes) != 2 or shapes[0] != query.shape or shapes[1] is None:
+            name = getattr(function, "__name__", type(function).__name__)
+            expected = f"(output, weights), the output of shape {list(query.shape)}"
+            raise TypeError(f"{name} must return {expected}, not {shapes or type(result).__name__}")
+        output, weights = result
         tapped = tap("weights", weights)
         is_traced = isinstance(tapped, Tracer) or isinstance(weights, Tracer)
         if tapped is not weights and (is_traced or not np.array_equal(tapped, weights)):

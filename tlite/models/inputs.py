@@ -57,6 +57,8 @@ class BlockInputs:
 def causal_inputs(length: int, segment_ids: Int[Array, "*batch T"] | None = None) -> BlockInputs:
     """Return positions 0, 1, ... and the causal mask of `length` tokens, within segments if any."""
     positions = jnp.arange(length)
+    if segment_ids is not None and segment_ids.shape[-1] != length:
+        raise ValueError(f"segment_ids has length {segment_ids.shape[-1]}, not that of x, {length}")
     if segment_ids is None:
         mask = F.causal_mask(length)
         return BlockInputs(mask, positions=positions, key_positions=positions, is_causal=True)
