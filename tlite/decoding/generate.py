@@ -55,7 +55,7 @@ def generate(
         sampler: function (rng, logits (..., V)) -> tokens (...): `functional.sample`, `greedy` or
             another; a keyword argument `tokens` gets the window (..., C), -1 behind its last token.
         lengths: number of tokens of each prompt; those after them are ignored.
-        stop: the token, or tokens, that end a row; generation ends when all rows have ended.
+        stop: token or tokens that end a row; generation stops when all rows have ended.
         slide: number of tokens that a full window drops at once, each time at the price of a pass
             over the window, since all positions change.
         tap: function (name, value, positions) -> value or its replacement, called for each named
@@ -64,7 +64,7 @@ def generate(
 
     Raises:
         ValueError: the prompt is empty, shorter than `lengths` or has a token that is not in the
-            vocabulary; an option is out of its range.
+            vocabulary, or an option is out of range.
     """
     (tokens,) = stream(
         model, prompt, num_tokens=num_tokens, rng=rng, chunk_size=num_tokens, sampler=sampler,

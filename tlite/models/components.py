@@ -20,8 +20,8 @@ class Norm:
     """Layer norm (Ba et al. 2016) or RMS norm (Zhang and Sennrich 2019).
 
     A function of your own gets (params, x (..., D)) and returns x. Its `params` are those of layer
-    norm, `scale` and `bias` (D,), or what its `init_params(rng, config)` gives. To norm queries and
-    keys, `init_params` accepts their number of columns K as the keyword `width`.
+    norm, `scale` and `bias` (D,), or the dictionary that its attribute `init_params(rng, config)`
+    returns. With `query_key_norm`, `init_params` must accept the head width K as `width`.
 
     >>> def unit_length(params, x):
     ...     return params.scale * x / jnp.linalg.norm(x, axis=-1, keepdims=True)
@@ -236,7 +236,11 @@ class RotaryScaling:
 
 @dataclass(frozen=True)
 class Rotary(Positions):
-    """Rotary position embedding of queries and keys (Su et al. 2021)."""
+    """Rotary position embedding (Su et al. 2021, section 3.2.2).
+
+    Each pair of columns (2i, 2i + 1) of a head's query or key at position p is rotated by the angle
+    p / base^(2i/K), so that scores depend on relative positions alone (`functional.rotate`).
+    """
 
     base: float = 10_000.0
     """Rotary base θ."""

@@ -97,10 +97,10 @@ LAYERS = {
 
 
 def resolve(field: str, value: Any) -> Any:
-    """Return the component that a word names or that calls a user's function.
+    """Return the component for the value of a field: a preset's name, a function, or a component.
 
     Raises:
-        ValueError: there is no such word, or the value is no component of this field.
+        ValueError: there is no such preset, or the value is not a component of this field.
     """
     if field == "block" and isinstance(value, tuple) and value:
         return tuple(resolve(field, each) for each in value)
@@ -224,7 +224,7 @@ def block_configs(config: TransformerConfig) -> tuple[TransformerConfig, ...]:
 
 
 def validate_components(config: TransformerConfig) -> None:
-    """Raise a ValueError where the components of a config don't go together."""
+    """Raise a ValueError if components of the config are incompatible."""
     if isinstance(config.block, tuple):
         if len({block.pre_norm for block in config.block}) > 1:
             raise ValueError("the blocks of a pattern must have the same pre_norm")
@@ -242,7 +242,7 @@ def validate_components(config: TransformerConfig) -> None:
 
 
 def validate_attention(attention: Attention, config: TransformerConfig) -> None:
-    """Raise a ValueError where attention does not fit the sizes and positions of a config."""
+    """Raise a ValueError if attention is incompatible with the sizes or positions of the config."""
     heads, kv_heads = config.num_heads, attention.num_kv_heads or config.num_heads
     if attention.head_dim is None and config.width % heads:
         raise ValueError(f"width ({config.width}) must be a multiple of num_heads ({heads})")
@@ -270,7 +270,7 @@ def unsupported_attention_kwargs(
 
 
 def describe_components(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield field and name: of attention always, of a user's functions and components if any."""
+    """Yield (field, name) of the attention layer and of each user function or component."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), field.name
         if isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):

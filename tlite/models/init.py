@@ -126,7 +126,7 @@ def init_layer(component, rng: Key[Array, ""], config) -> Any:
 
 
 def init_positions(positions: Positions, rng: Key[Array, ""], config) -> Any:
-    """Return the table of learned or relative positions, or a user's parameters; None otherwise."""
+    """Return the table of learned or relative positions, a user's parameters, or None."""
     if isinstance(positions, Learned):
         return init_table(rng, config.context + positions.offset, config.width)
     if isinstance(positions, Relative):

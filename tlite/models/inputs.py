@@ -14,7 +14,11 @@ from tlite.models.components import ALiBi, Learned, Relative, Rotary
 from tlite.models.config import TransformerConfig
 
 LayerCache = dict[str, Any]
-"""Cache entries of a block by layer: arrays (..., C, N) such as `KeyValues`, or `State`."""
+"""Cache entries of a block by layer: "attention", "feed_forward", in a decoder "cross_attention".
+
+An entry is None, a tree of arrays (..., C, N) with one row per position, as the keys and values
+(..., G, C, K) of `attend`, or a `functional.State` of fixed size.
+"""
 STATIC = {"static": True}
 
 

@@ -55,12 +55,12 @@ class Transformer(nnx.Module):
 
     `blocks` is a list, or with `Loop(scan=True)` one tree whose arrays have a first axis of blocks.
 
-    A model derives from it, draws its own layers in `init_head`, and has a call.
+    Subclasses create their own layers in `init_head` and define `__call__`.
 
     Args:
-        embedding: False if the embedding table belongs to another model.
-        cross_attention: blocks attend to the output of an encoder too.
-        is_causal: no token attends to later ones.
+        embedding: False if another model owns the embedding table.
+        cross_attention: True if the blocks also attend to the output of an encoder.
+        is_causal: True if no token attends to later ones.
     """
 
     embedding: Any
