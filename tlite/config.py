@@ -21,7 +21,7 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
 def validate_fields(
     config, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = ""
 ) -> None:
-    """Check the words of a dataclass (`Literal` fields), and the numbers in the fields named.
+    """Check the words and booleans of a dataclass, and the numbers in the fields named.
 
     Args:
         sizes: at least 1, or None.
@@ -54,7 +54,7 @@ def _validate_words(config) -> None:
     for field in dataclasses.fields(config):
         kind, value = field.type, getattr(config, field.name)
         kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-        if not any(get_origin(each) is Literal for each in kinds):
+        if not any(get_origin(each) is Literal or each is bool for each in kinds):
             continue
         if not (callable(value) and Callable in kinds):
             try:

@@ -194,3 +194,16 @@ def test_a_subclass_of_a_config_has_the_same_model():
 def test_component_of_another_field_is_an_error(field, value):
     with pytest.raises(ValueError, match=f"{field} must be a word, a function"):
         resolve(field, value)
+
+
+@pytest.mark.parametrize("kind", [GeneratorConfig, Attention, Block, FeedForward, LMHead, Loop])
+def test_a_boolean_field_refuses_other_values(kind):
+    """Set past the type checker of the tests: `bias="no"` would count as true."""
+    config = kind()
+    fields = [f.name for f in dataclasses.fields(kind) if "bool" in str(f.type)]
+    for name in fields:
+        changed = dataclasses.replace(config)
+        object.__setattr__(changed, name, "no")
+        with pytest.raises(ValueError, match=f"^{name}: expected bool"):
+            changed.__post_init__()
+    assert fields

@@ -206,6 +206,9 @@ class Sinusoidal(Positions):
     split: bool = False
     """All sines before all cosines."""
 
+    def __post_init__(self):
+        validate_fields(self)
+
 
 @dataclass(frozen=True)
 class RotaryScaling:
@@ -372,6 +375,9 @@ class Block:
     )
     """Attention layer of this block, for patterns of different blocks; None: the model's."""
 
+    def __post_init__(self):
+        validate_fields(self)
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -382,3 +388,6 @@ class Loop:
     parameters are stacked: `blocks.attention.query.kernel` (L, I, O)."""
     remat: bool = False
     """Recompute blocks in the backward pass instead of storing their intermediate values."""
+
+    def __post_init__(self):
+        validate_fields(self)
