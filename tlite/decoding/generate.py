@@ -88,10 +88,7 @@ def stream(
 ) -> Iterator[Int[Array, "*batch n"]]:
     """Yield the tokens of `generate`, `chunk_size` at a time, until all rows have ended."""
     check_size("chunk_size", chunk_size if num_tokens > 0 else 1)
-    stop_ids = np.asarray([] if stop is None else stop).reshape(-1)
-    if stop_ids.size:
-        F.check_tokens(stop_ids, model.config.vocabulary_size)
-    stop_ids = stop_ids.astype(np.int32)
+    stop_ids = _stop_ids(stop, model.config.vocabulary_size)
     options = DecodeOptions(rng, TracedPartial(sampler), stop_ids, tap and TracedPartial(tap))
     window, length, dropped = _last_tokens(prompt, lengths, model.config)
     _check(model.config, num_tokens, slide, options, length.shape)
@@ -116,6 +113,18 @@ def stream(
             pending = []
         if is_last:
             break
+
+
+def _stop_ids(stop: int | Sequence[int] | None, vocabulary_size: int) -> Int[np.ndarray, "S"]:
+    """Return the stop tokens as an array.
+
+    Raises:
+        ValueError: one is not in the vocabulary.
+    """
+    ids = np.asarray([] if stop is None else stop).reshape(-1)
+    if ids.size:
+        F.check_tokens(ids, vocabulary_size)
+    return ids.astype(np.int32)
 
 
 @jax.tree_util.register_pytree_node_class
