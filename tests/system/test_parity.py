@@ -10,7 +10,8 @@ from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tests.helpers.tokenizers import TEXT, byte_level
 from tlite import functional as F
-from tlite.models import RotaryScaling
+from tlite.models import Rotary, RotaryScaling
+from tlite.models.inputs import rotary_frequencies
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 
 torch = pytest.importorskip("torch")
@@ -55,15 +56,16 @@ def test_llama3_frequencies_are_those_of_transformers(dim, settings):
 @pytest.mark.parametrize("settings", YARN)
 @each_dim
 def test_yarn_frequencies_are_those_of_transformers(dim, settings):
-    """And so is what a config's scaling makes of queries and keys."""
+    """The factor of queries and keys too."""
     factor, original, fast, slow, base = settings
     names = {"factor": factor, "original_max_position_embeddings": original}
     names |= {"context": int(factor * original), "beta_fast": fast, "beta_slow": slow}
-    theirs, magnitude = frequencies_of_transformers("yarn", dim, base, **names)
-    plain = F.rotary_frequencies(dim, base)
+    expected, expected_factor = frequencies_of_transformers("yarn", dim, base, **names)
     scaling = RotaryScaling("yarn", factor, original, beta_fast=fast, beta_slow=slow)
-    assert_close(scaling.frequencies(plain, base) / plain, theirs / plain)
-    assert scaling.magnitude == pytest.approx(magnitude)
+    frequencies, attention_factor = rotary_frequencies(Rotary(base, scaling=scaling), dim)
+    plain = F.rotary_frequencies(dim, base)
+    assert_close(frequencies / plain, expected / plain)
+    assert_close(attention_factor, expected_factor)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -73,7 +75,8 @@ def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
     theirs = t5.T5Attention._relative_position_bucket(
         torch.tensor(DISTANCES), not causal, buckets, longest
     )
-    of_ours = partial(F.relative_position_buckets, buckets=buckets, longest=longest, causal=causal)
+    sizes = {"num_buckets": buckets, "max_distance": longest}
+    of_ours = partial(F.relative_position_buckets, **sizes, causal=causal)
     ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
     assert_same(ours, theirs.numpy())
 
