@@ -118,10 +118,10 @@ agree(linear_backward((params, x), gradient), pull(gradient))
 # ## ReLU and the feed-forward layer
 #
 # $y_i = \max(x_i, 0)$ has slope 1 above 0 and 0 below: $dx_i = dy_i\,[y_i > 0]$. At 0 there is no
-# slope; like JAX we take 0. Kept is the output, which the next layer keeps anyway.
+# slope; like JAX we take 0. We store the output, which the next layer needs as its input.
 #
-# $\mathrm{relu}(X W_1 + b_1) W_2 + b_2$ is three pieces one after the other; backward, their
-# functions are called in the opposite order.
+# $\mathrm{relu}(X W_1 + b_1) W_2 + b_2$ is three functions one after the other; the backward
+# pass calls theirs in the opposite order.
 
 
 # %%
@@ -142,26 +142,26 @@ y, pull = jax.vjp(jax.nn.relu, x)
 agree(relu_backward(y, x), *pull(x))
 
 # %% [markdown]
-# The library's functions hand out what they compute on the way to whoever passes `tap`; so
-# the forward pass can keep what the backward pass needs.
+# The library's functions pass their intermediate values to `tap`, so that the forward pass can
+# store those that the backward pass needs.
 
 
 # %%
-def keeping(forward):
-    """`forward`, which returns also what it tells `tap`: the values by their names."""
+def with_captured(forward):
+    """Return `forward` with its tapped values by name as a second result."""
 
     def both(*inputs):
-        kept = {}
-        return forward(*inputs, tap=kept.setdefault), kept
+        captured = {}
+        return forward(*inputs, tap=captured.setdefault), captured
 
     return jax.jit(both)
 
 
 params = F.FeedForwardParameters(linear_parameters(5, 9), linear_parameters(9, 5))
 x = normal(2, 3, 4, 5)
-y, pull, kept = jax.vjp(keeping(F.feed_forward), params, x, has_aux=True)
+y, pull, captured = jax.vjp(with_captured(F.feed_forward), params, x, has_aux=True)
 gradient = normal(*y.shape)
-agree(feed_forward_backward((params, x, kept["hidden"]), gradient), pull(gradient))
+agree(feed_forward_backward((params, x, captured["hidden"]), gradient), pull(gradient))
 
 # %% [markdown]
 # ## Softmax
@@ -242,12 +242,12 @@ agree((gradient * output).sum(-1), (weights * by_weights).sum(-1))
 # %%
 @jax.jit
 def multi_head_attention_backward(saved, gradient):
-    params, inputs, kept = saved
-    merged = F.merge_heads(kept["heads"])
+    params, inputs, captured = saved
+    merged = F.merge_heads(captured["heads"])
     output, gradient = linear_backward((params.output, merged), gradient)
-    by_heads = F.split_heads(gradient, num_heads=kept["heads"].shape[-3])
+    by_heads = F.split_heads(gradient, num_heads=captured["heads"].shape[-3])
     projected = attention_backward(
-        [kept[n] for n in ("query", "key", "value", "weights")], by_heads
+        [captured[n] for n in ("query", "key", "value", "weights")], by_heads
     )
     layers, by_inputs = [], []
     for layer, x, by_projected in zip(params[:3], inputs, projected, strict=True):
@@ -266,9 +266,9 @@ def attend(params, *inputs, **options):
 
 
 params, inputs = attention_parameters(8), [normal(2, 4, 8), *normal(2, 2, 6, 8)]
-y, pull, kept = jax.vjp(keeping(attend), params, *inputs, has_aux=True)
+y, pull, captured = jax.vjp(with_captured(attend), params, *inputs, has_aux=True)
 gradient = normal(*y.shape)
-by_hand = multi_head_attention_backward((params, inputs, kept), gradient)
+by_hand = multi_head_attention_backward((params, inputs, captured), gradient)
 agree(by_hand, pull(gradient))
 
 # %% [markdown]
@@ -401,15 +401,15 @@ agree(softmax_backward(p, by_p), cross_entropy_backward((logits, targets), gradi
 # %%
 @jax.jit
 def block_backward(saved, gradient):
-    params, x, kept = saved
-    middle, hidden = kept["attention_residual"], kept["feed_forward.hidden"]
+    params, x, captured = saved
+    middle, hidden = captured["attention_residual"], captured["feed_forward.hidden"]
     fed = F.layer_norm(params.feed_forward_norm, middle)
     feed_forward, by_fed = feed_forward_backward((params.feed_forward, fed, hidden), gradient)
     second, by_middle = layer_norm_backward((params.feed_forward_norm, middle), by_fed)
     gradient = gradient + by_middle
 
     attended = [F.layer_norm(params.attention_norm, x)] * 3
-    inside = {name.removeprefix("attention."): value for name, value in kept.items()}
+    inside = {name.removeprefix("attention."): value for name, value in captured.items()}
     attention, *by_attended = multi_head_attention_backward(
         (params.attention, attended, inside), gradient
     )
@@ -433,9 +433,9 @@ params = BlockParameters(
     F.NormParameters(normal(width), normal(width)),
 )
 x = normal(2, 4, width)
-y, pull, kept = jax.vjp(keeping(causal_block), params, x, has_aux=True)
+y, pull, captured = jax.vjp(with_captured(causal_block), params, x, has_aux=True)
 gradient = normal(*y.shape)
-agree(block_backward((params, x, kept), gradient), pull(gradient))
+agree(block_backward((params, x, captured), gradient), pull(gradient))
 
 # %% [markdown]
 # ## A whole model
@@ -457,18 +457,18 @@ targets = jnp.array([[1, 4, 1, 5], [2, 6, 5, 3]])
 
 def loss_forward(model):
     embedded = F.add_positions(model["positions"], F.embed(model["embedding"], tokens))
-    out, kept = keeping(causal_block)(model["block"], embedded)
+    out, captured = with_captured(causal_block)(model["block"], embedded)
     logits = F.linear(model["output"], out)
     total, count = F.cross_entropy(logits, targets)
-    return total / count, (model, embedded, kept, out, logits)
+    return total / count, (model, embedded, captured, out, logits)
 
 
 def loss_backward(saved, gradient):
-    model, embedded, kept, out, logits = saved
+    model, embedded, captured, out, logits = saved
     gradient = jnp.full(targets.shape, gradient / targets.size)
     gradient = cross_entropy_backward((logits, targets), gradient)
     output, gradient = linear_backward((model["output"], out), gradient)
-    inner, gradient = block_backward((model["block"], embedded, kept), gradient)
+    inner, gradient = block_backward((model["block"], embedded, captured), gradient)
     embedding = embed_backward((model["embedding"], tokens), gradient)
     positions = gradient.sum(0)
     return {"embedding": embedding, "positions": positions, "block": inner, "output": output}
