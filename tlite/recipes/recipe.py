@@ -220,6 +220,7 @@ class Recipe:
         if number < FEW.get(what, FEW_TOKENS):
             told = f"warning: the validation part has {number:,} {what}"
             print(f"{told}: differences of a few percent mean nothing")
+        sys.stdout.flush()  # JAX may abort this process when another one is lost
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
         """The members' parameters at a checkpoint, on the trainer's devices, and its step.
