@@ -37,7 +37,7 @@ experiment = ClassifierExperiment(
         learning_rate=3e-3,
         schedule="cosine",
         label_smoothing=0.1,
-        select="accuracy",
+        best_metric="accuracy",
         precision="auto",
         evaluate_every=50,
     ),

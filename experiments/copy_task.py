@@ -23,7 +23,7 @@ experiment = TranslatorExperiment(
         schedule="cosine",
         warmup_steps=200,
         beta2=0.98,
-        select="exact_match",
+        best_metric="exact_match",
         precision="auto",
         evaluate_every=500,
     ),

@@ -1,7 +1,7 @@
 """GPT-2 XL (1.5B) on OpenWebText, for a slice of TPUs or several nodes of GPUs: gpt2.py, larger.
 
 data      tlite prepare Skylion007/openwebtext corpora/openwebtext
-command   tlite train gpt2_xl --folder corpora/openwebtext --model-devices 4   (in each process)
+command   tlite train gpt2_xl --folder corpora/openwebtext --fsdp-inner 4   (in each process)
 plan      tlite plan gpt2_xl --mesh 64x4
           tlite plan gpt2_xl --tpu v5e:16x16 --mesh 64x4   (needs the extra tpu)
 result    not trained here. midGPT (github.com/AllanYangZhou/midGPT) states a loss of about
@@ -16,5 +16,5 @@ experiment = dataclasses.replace(
     gpt2,
     name="gpt2_xl",
     model=dataclasses.replace(gpt2.model, width=1600, num_blocks=48, num_heads=25),
-    training=dataclasses.replace(gpt2.training, batch_size=512, examples_per_device=2),
+    training=dataclasses.replace(gpt2.training, batch_size=512, per_device_batch_size=2),
 )

@@ -47,15 +47,15 @@ experiment = TranslatorExperiment(
     training=TrainingConfig(
         steps=8000,
         batch_size=4096,
-        accumulate=2,
+        gradient_accumulation_steps=2,
         learning_rate=5e-3,
         schedule="inverse_sqrt",
         warmup_steps=2000,
         beta2=0.98,
         label_smoothing=0.1,
-        select="bleu",
+        best_metric="bleu",
         precision="auto",
         evaluate_every=100,
-        keep=10,
+        max_to_keep=10,
     ),
 )

@@ -26,13 +26,13 @@ from matplotlib.path import Path as Curve
 from PIL import Image
 
 from tlite import functional as F
-from tlite.cli.experiment_files import load_experiment
 from tlite.comparison import scaling
 from tlite.inspection import repeated_tokens, run, score_attention_patterns
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible
-from tlite.recipes import start
-from tlite.recipes.kinds import load
+from tlite.runs import start
+from tlite.runs.experiment_files import load_experiment
+from tlite.runs.kinds import load
 from tlite.training import Trainer, TrainingConfig, generator_task
 
 ROOT = Path(__file__).parent

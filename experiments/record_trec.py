@@ -3,7 +3,7 @@
 command   make record-trec   (five seeds)
 machine   two cores of an AMD EPYC with AVX-512
 time      9 min for the five, beside much other work
-result    test accuracy 90.8 +- 0.4 %, all members together (--member all) 91.0 %
+result    test accuracy 90.8 +- 0.4 %, all replicas together (--replica all) 91.0 %
           (TF-IDF + logistic regression 88.6; `trec` 88.4, with --wide.bigrams 60000 89.4)
 """
 

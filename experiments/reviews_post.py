@@ -23,7 +23,7 @@ experiment = dataclasses.replace(
         batch_size=32,
         learning_rate=1e-3,
         seeds=5,
-        select="accuracy",
+        best_metric="accuracy",
         evaluate_every=220,
     ),
 )

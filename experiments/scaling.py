@@ -103,9 +103,14 @@ def measured(study: Study) -> tuple[list[str], Runs]:
             continue
         config = each.config()
         training = config.training
-        tokens = training.steps * training.batch_size * training.accumulate * config.model.context
+        tokens = (
+            training.steps
+            * training.batch_size
+            * training.gradient_accumulation_steps
+            * config.model.context
+        )
         *_, line = iterate_metrics(study.folder / each.run / "metrics.jsonl", "validation")
-        losses = line.get("loss_members", [line["loss"]])
+        losses = line.get("loss_replicas", [line["loss"]])
         names.append(each.name)
         rows.append((each.parameters, tokens, losses))
     if not rows:

@@ -57,8 +57,8 @@ def measured(text: str) -> str:
 
 
 def seeds(text: str) -> int:
-    """Of a run with several members, or of one run after the other."""
-    known = re.search(r"^(\d+) x [\d,]+ steps|the ensemble of all (\d+) members", text, re.M)
+    """Of a run with several replicas, or of one run after the other."""
+    known = re.search(r"^(\d+) x [\d,]+ steps|the ensemble of all (\d+) replicas", text, re.M)
     return int(known[1] or known[2]) if known else text.count("$ tlite evaluate")
 
 
@@ -112,7 +112,7 @@ def generators() -> list[str]:
         values = loss, seeds_interval(loss, number), interval(text), over_seeds(perplexities)
         rows.append(row(link(name), measured(text), number, scored, *values, together))
     header = ["log", "what", "seeds", "characters", "validation loss, nats, mean (SD)"]
-    header += [OVER_SEEDS, OVER_BOTH, "perplexity, mean (SD)", "all members"]
+    header += [OVER_SEEDS, OVER_BOTH, "perplexity, mean (SD)", "all replicas"]
     return table(header, rows)
 
 
@@ -133,7 +133,7 @@ def classifiers() -> list[str]:
             row(link(name), measured(text), found, *values, together, alone, baseline, paired)
         )
     header = ["log", "what", "seeds", "texts", "accuracy, %, mean (SD)", OVER_SEEDS, OVER_BOTH]
-    header += ["all members", "n-grams alone", "TF-IDF + LR", "above TF-IDF, points, 95 % CI"]
+    header += ["all replicas", "n-grams alone", "TF-IDF + LR", "above TF-IDF, points, 95 % CI"]
     return table(header, rows)
 
 

@@ -92,8 +92,8 @@ def train(config, steps, learning_rate):
     settings = TrainingConfig(steps=steps, learning_rate=learning_rate, schedule="cosine")
     data = jnp.asarray(tokens["training"]), jnp.asarray(labels["training"])
     trainer = Trainer(classifier_task(config), settings, data)
-    members, _ = trainer.train(trainer.init(), 0, steps)
-    model = trainer.models(members.parameters)[0]
+    state, _ = trainer.train(trainer.init(), 0, steps)
+    model = trainer.models(state.parameters)[0]
     predicted = jax.jit(model)(jnp.asarray(tokens["validation"])).argmax(-1)
     return model, float((predicted == labels["validation"]).mean())
 

@@ -120,8 +120,8 @@ task = translator_task(
     config, [b.source.shape for b in buckets], training.batch_size, label_smoothing=0.1
 )
 trainer = Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
-members, history = trainer.train(trainer.init(), 0, training.steps)
-(model,) = trainer.models(members.parameters)
+state, history = trainer.train(trainer.init(), 0, training.steps)
+(model,) = trainer.models(state.parameters)
 
 axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
 axes.plot(history["loss"][:, 0])

@@ -84,13 +84,13 @@ training = TrainingConfig(
 trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
 twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
 
-measure, members, scores, losses = jax.jit(score_attention_patterns), trainer.init(), [], []
+measure, state, scores, losses = jax.jit(score_attention_patterns), trainer.init(), [], []
 steps = list(range(0, training.steps + 1, 25))
 for step in steps:
-    (model,) = trainer.models(members.parameters)
+    (model,) = trainer.models(state.parameters)
     scores.append(jax.device_get(measure(model, twice)))
     if step < training.steps:
-        members, history = trainer.train(members, step, 25)
+        state, history = trainer.train(state, step, 25)
         losses.extend(history["loss"][:, 0])
 
 # %%

@@ -47,13 +47,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
-from tlite.cli.experiment_files import load_experiment
 from tlite.comparison.statistics import difference
 from tlite.config import to_dict
 from tlite.data import BuiltinText, split_tokens
 from tlite.decoding import generate
 from tlite.inspection import run
 from tlite.models import Block, GeneratorConfig, apply_layer, apply_norm, init_block
+from tlite.runs.experiment_files import load_experiment
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 
@@ -200,7 +200,7 @@ variants = {
     "original": mine,
     "ALiBi": with_alibi,
     "temperature": with_temperature,
-    "parallel": side_by_side,
+    "distributed": side_by_side,
 }
 settings = TrainingConfig(
     steps=150, batch_size=16, learning_rate=1e-2, schedule="cosine", warmup_steps=20, seeds=5
@@ -208,12 +208,12 @@ settings = TrainingConfig(
 losses, curves, models, arrays = {}, {}, {}, {}
 for name, config in variants.items():
     trainer = Trainer(generator_task(config), settings, jnp.asarray(training_tokens))
-    members, history = trainer.train(trainer.init(), 0, settings.steps)
+    state, history = trainer.train(trainer.init(), 0, settings.steps)
     batches = validation_batches(held_out, config.context, 32, trainer.num_shards)
-    sums = trainer.evaluate(members.parameters, batches)
+    sums = trainer.evaluate(state.parameters, batches)
     losses[name] = dict(enumerate(sums["loss"].sum(-1) / sums["count"].sum(-1)))  # by seed
-    curves[name], models[name] = history["loss"], trainer.models(members.parameters)
-    arrays[name] = {array: values.shape for array, values in members.parameters.items()}
+    curves[name], models[name] = history["loss"], trainer.models(state.parameters)
+    arrays[name] = {array: values.shape for array, values in state.parameters.items()}
 
 
 # %%
@@ -268,7 +268,7 @@ plt.show()
 # %%
 assert results["ALiBi"].significant
 assert results["ALiBi"].mean < 0
-assert results["parallel"].mean < 0
+assert results["distributed"].mean < 0
 assert abs(results["temperature"].mean) < abs(results["ALiBi"].mean) / 2
 temperatures = np.stack(
     [m.blocks[0].attention.custom.temperature[...] for m in models["temperature"]]

@@ -119,9 +119,9 @@ def trained_here():
         steps=600, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50
     )
     trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
-    members, history = trainer.train(trainer.init(), 0, training.steps)
+    state, history = trainer.train(trainer.init(), 0, training.steps)
     print(f"training loss {history['loss'][-1, 0]:.3f} nats, guessing {np.log(len(LETTERS)):.3f}")
-    return trainer.models(members.parameters)[0], tokenizer
+    return trainer.models(state.parameters)[0], tokenizer
 
 
 # %% [markdown]

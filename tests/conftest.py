@@ -49,7 +49,7 @@ jax.devices()  # starts JAX with the four: a command in a test would set the num
 gc.set_threshold(50_000, 20, 50)
 
 # What takes longest comes first, so that all workers end together.
-SLOWEST = ["system", "tests", "cli", "recipes", "training", "models"]
+SLOWEST = ["system", "tests", "cli", "runs", "training", "models"]
 # Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
 MOST_MEMORY = 3 * 2**30  # bytes of a worker
 

@@ -3,7 +3,7 @@ import sys
 import jax
 import pytest
 
-from tlite import errors
+from tlite import distributed, errors
 from tlite.cli import main
 from tlite.errors import (
     LAUNCHED,
@@ -14,7 +14,6 @@ from tlite.errors import (
     lack_of_memory,
     write_error,
 )
-from tlite.parallel import processes
 
 
 @pytest.mark.parametrize("place", ["x", "pretraining/metrics.jsonl"])
@@ -75,11 +74,11 @@ def test_errors_of_jax_keep_their_first_line(monkeypatch):
     memory = "RESOURCE_EXHAUSTED: Out of memory allocating 71 bytes."
     assert memory in lack_of_memory(jax.errors.JaxRuntimeError(memory))
     assert lack_of_memory(jax.errors.JaxRuntimeError(HTTP)) is None
-    monkeypatch.setattr(processes, "_crew", processes.Crew(None, 2, 0))
-    monkeypatch.setattr(processes, "POLL_SECONDS", 0)
+    monkeypatch.setattr(distributed, "_group", distributed.ProcessGroup(None, 2, 0))
+    monkeypatch.setattr(distributed, "POLL_SECONDS", 0)
     for kind in (jax.errors.JaxRuntimeError, ValueError):
-        assert NCCL.splitlines()[0] in processes.lost_peer(kind(NCCL))
-    assert processes.lost_peer(ValueError("ours: nccl")) is None
+        assert NCCL.splitlines()[0] in distributed.peer_failure_message(kind(NCCL))
+    assert distributed.peer_failure_message(ValueError("ours: nccl")) is None
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError])

@@ -20,7 +20,7 @@ from tlite.experiment import (
     TranslatorExperiment,
     tokenizer_named,
 )
-from tlite.recipes.recipe import tell_what_is_read
+from tlite.runs.run import tell_what_is_read
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 

@@ -17,11 +17,11 @@ import pytest
 
 from tests.helpers.complaints import complaint
 from tlite import user_code
-from tlite.cli.experiment_files import load_experiment
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, command
 from tlite.experiment import Experiment
 from tlite.models import FeedForward, GeneratorConfig
+from tlite.runs.experiment_files import load_experiment
 from tlite.user_code import describe_code, find_code, name_files, run_file
 
 MINE = """

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
         models,
         pictures,
         pretrained,
-        recipes,
         report,
+        runs,
         text,
         training,
     )
-    from tlite.cli.experiment_files import load_experiment
-    from tlite.recipes.kinds import load
+    from tlite.runs.experiment_files import load_experiment
+    from tlite.runs.kinds import load
 
 __version__ = "0.3.0"
 FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
-    "pictures", "pretrained", "recipes", "report", "text", "training",
+    "pictures", "pretrained", "runs", "report", "text", "training",
 )  # fmt: skip
-FUNCTIONS = {"load": "tlite.recipes.kinds", "load_experiment": "tlite.cli.experiment_files"}
+FUNCTIONS = {"load": "tlite.runs.kinds", "load_experiment": "tlite.runs.experiment_files"}
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 
 

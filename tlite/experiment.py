@@ -255,10 +255,12 @@ class TranslatorExperiment(Named):
         super().__post_init__()
         validate_fields(self, sizes="beam", counts="bleu_sentences")
         check_size("buckets", self.buckets, 1000)  # each is compiled by itself
-        if self.training.examples_per_device:
-            raise ValueError("examples_per_device must be 0: a translator's batches are of tokens")
-        if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):
-            raise ValueError(f"{self.training.select} needs bleu_sentences: at least 1")
+        if self.training.per_device_batch_size:
+            raise ValueError(
+                "per_device_batch_size must be 0: a translator's batches are of tokens"
+            )
+        if not self.bleu_sentences and self.training.best_metric in ("bleu", "exact_match"):
+            raise ValueError(f"{self.training.best_metric} needs bleu_sentences: at least 1")
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment

@@ -37,8 +37,8 @@ def tlite(options: dict) -> None:
 
     from tlite import functional as F
     from tlite.decoding import generate
+    from tlite.distributed.devices import prepare_devices
     from tlite.models import CausalLM
-    from tlite.parallel.devices import prepare_devices
 
     prepare_devices()
     jax.config.update("jax_enable_compilation_cache", False)

@@ -32,9 +32,9 @@ from experiments.benchmarks.settings import CPU_TRAINING, GPU_TRAINING, Setting
 from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
 from tlite.data import BuiltinText
+from tlite.distributed.devices import lack_of_platform, prepare_devices
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
-from tlite.parallel.devices import lack_of_platform, prepare_devices
 from tlite.planning.plan import PEAK, bytes_on_a_device, planned_trainer
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
@@ -147,17 +147,17 @@ def training_rows(
         planned = planned_trainer(model, training, [device])
         foretold = bytes_on_a_device(planned, planned.lower().compile())["in all"]
         trainer = Trainer(generator_task(model), training, jnp.asarray(tokens), [device])
-        members = trainer.init()
-        trainer.compile(members)
+        replicas = trainer.init()
+        trainer.compile(replicas)
         before = most_held(device)
-        members, _ = trainer.train(members, 0, 1)
+        replicas, _ = trainer.train(replicas, 0, 1)
         most = most_held(device)
         for _ in range(3):
             began = time.perf_counter()
-            members, _ = trainer.train(members, 1, steps)
+            replicas, _ = trainer.train(replicas, 1, steps)
             seconds.append(time.perf_counter() - began)
     yield memory_row(f"{name}, memory of a step", foretold, before, most)
-    examples = steps * trainer.config.batch_size * trainer.config.accumulate
+    examples = steps * trainer.config.batch_size * trainer.config.gradient_accumulation_steps
     rate = examples * model.context / statistics.median(seconds)
     used, kind = rate * flops_of_generator(model), device.device_kind
     peak = next((f for words, f in GPU_PEAK.items() if re.search(rf"\b{words}\b", kind)), None)

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.distributed.devices import prepare_devices
 from tlite.models import ClassifierConfig
-from tlite.parallel.devices import prepare_devices
 from tlite.training import Trainer, TrainingConfig, classifier_task
 
 REVIEWS, EPOCHS, BATCH, CALL = 180_000, 10, 32, 500
@@ -33,10 +33,10 @@ def main() -> None:
     training = TrainingConfig(steps=steps, batch_size=BATCH)
     trainer = Trainer(classifier_task(config), training, data)
     began = time.perf_counter()
-    members = trainer.init()
+    replicas = trainer.init()
     for step in range(0, steps, CALL):
-        members, _ = trainer.train(members, step, min(CALL, steps - step))
-    jax.block_until_ready(members.parameters)
+        replicas, _ = trainer.train(replicas, step, min(CALL, steps - step))
+    jax.block_until_ready(replicas.parameters)
     minutes = (time.perf_counter() - began) / 60
     print(
         f"{trainer.num_parameters:,} parameters, {EPOCHS} epochs of {REVIEWS:,} reviews of up to "

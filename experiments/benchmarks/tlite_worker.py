@@ -15,8 +15,8 @@ from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
 from tlite.decoding.generate import plan_chunks
+from tlite.distributed.devices import prepare_devices
 from tlite.models import CausalLM, count_parameters
-from tlite.parallel.devices import prepare_devices
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
@@ -32,11 +32,11 @@ def prepared(options: dict) -> tuple[Trainer, Callable[[], dict]]:
     model = choose_products(setting.config(), options["precision"])
     task = generator_task(model)
     trainer = Trainer(task, config, jnp.asarray(tokens))
-    state = {"members": trainer.init(), "step": 0}
+    state = {"replicas": trainer.init(), "step": 0}
 
     def round_of_steps() -> dict:
-        members, losses = trainer.train(state["members"], state["step"], setting.steps)
-        state.update(members=members, step=state["step"] + setting.steps)
+        replicas, losses = trainer.train(state["replicas"], state["step"], setting.steps)
+        state.update(replicas=replicas, step=state["step"] + setting.steps)
         return {"loss": float(losses["loss"].mean())}
 
     return trainer, round_of_steps

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tlite.parallel.devices import prepare_devices
+from tlite.distributed.devices import prepare_devices
 
 prepare_devices()
 
@@ -28,9 +28,9 @@ from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
 from tlite.models.inputs import causal_inputs  # noqa: E402
 from tlite.models.transformer import run_blocks  # noqa: E402
-from tlite.recipes.kinds import load_run  # noqa: E402
-from tlite.recipes.translator import encode_sources  # noqa: E402
-from tlite.training.runs import open_run  # noqa: E402
+from tlite.runs.kinds import load_run  # noqa: E402
+from tlite.runs.translator import encode_sources  # noqa: E402
+from tlite.training.run_dir import open_run  # noqa: E402
 
 ROUND = 8
 

@@ -20,10 +20,10 @@ import tyro
 from docstrings import rooms
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+from tlite.cli.parts import WORDS, words_of
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli.options import Plan, Train
-from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import TransformerConfig
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from tlite.comparison.study import is_study
-from tlite.recipes import open_recipe
+from tlite.runs import open_run_with_data
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 
@@ -23,13 +23,13 @@ def checkpoints(run: Path) -> dict:
         runs = sorted(path.parent for path in run.glob("[!.]*/config.json"))
         study = json.loads((run / "study.json").read_text())
         return {"study": study} | {path.name: checkpoints(path) for path in runs}
-    opened, found = open_recipe(run), {}
+    opened, found = open_run_with_data(run), {}
     for step in steps_of(run):
         with Checkpoints(run / "checkpoints") as of_run:
-            members, restored = restore(opened.trainer, of_run, int(step))
+            replicas, restored = restore(opened.trainer, of_run, int(step))
         if restored == step:
             digest = hashlib.sha256()
-            leaves = jax.tree.leaves((members.parameters, members.optimizer))
+            leaves = jax.tree.leaves((replicas.parameters, replicas.optimizer))
             for leaf in map(np.asarray, jax.device_get(leaves)):
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
             found[str(step)] = digest.hexdigest()

@@ -14,7 +14,7 @@ import jax
 import pytest
 
 from tlite.cli import main
-from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
+from tlite.runs import ClassifierRun, GeneratorRun, TranslatorRun
 from tlite.training import checkpoints
 
 ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
@@ -52,7 +52,7 @@ def train(tmp_path_factory):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-            patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
+            patch.setattr("tlite.distributed.devices.prepare_devices", lambda: None)
             assert main(shlex.split(f"train {line} --run {run}")) == 0
         return SimpleNamespace(run=run, printed=printed.getvalue())
 
@@ -65,7 +65,7 @@ def train_without_report(train):
 
     def call(line):
         with pytest.MonkeyPatch.context() as patch:
-            for kind in (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
+            for kind in (ClassifierRun, GeneratorRun, TranslatorRun):
                 patch.setattr(kind, "report", lambda *_: None)
             return train(line)
 
@@ -107,7 +107,7 @@ def translator(train_without_report):
 def elsewhere(tmp_path, monkeypatch):
     """Nothing is written into the repository, nor set in a JAX that other tests have started."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
+    monkeypatch.setattr("tlite.distributed.devices.prepare_devices", lambda: None)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def without_training(monkeypatch):
     asked, load = set(), checkpoints._restore
     recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
     monkeypatch.setattr(checkpoints, "_restore", recorded)
-    monkeypatch.setattr("tlite.training.placement.free_memory", lambda: 2**14)
+    monkeypatch.setattr("tlite.training.sharding.free_memory", lambda: 2**14)
     return asked
 
 

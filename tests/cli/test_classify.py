@@ -9,7 +9,7 @@ import pytest
 
 CLASSES = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
 TEXTS = ["The sound is superb.", 'Grüße "☕"', "The price is awful. The lamp is weak."]
-OPTIONS = ["", " --member 1", " --checkpoint 2"]
+OPTIONS = ["", " --replica 1", " --checkpoint 2"]
 QUOTED = " ".join(map(shlex.quote, TEXTS))
 
 

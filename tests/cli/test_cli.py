@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tlite.recipes import GeneratorRecipe
+from tlite.runs import GeneratorRun
 from tlite.training.metrics import read_metrics
 
 
@@ -35,7 +35,7 @@ def test_training_prints_loss_perplexity_and_a_sample(trained):
 
 @pytest.mark.parametrize("folder", ["--run here", ""])
 def test_resume_auto_creates_a_run_then_resumes_it(works, trained, monkeypatch, tmp_path, folder):
-    monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
+    monkeypatch.setattr(GeneratorRun, "report", lambda *_: None)
     line = f"train text --path {trained.text} --context 16 --width 8 --num-heads 2 --num-blocks 1"
     line += " --evaluate-every 2 --steps {steps} --resume auto " + folder
     works(line, steps=4)
@@ -76,11 +76,11 @@ SAME = [
     ("--greedy --seed 1", "--greedy --seed 2"),
     ("--temperature 0", "--greedy"),
 ]
-OTHER = [("--seed 7", "--seed 8"), ("--member 0", "--member 1")]
+OTHER = [("--seed 7", "--seed 8"), ("--replica 0", "--replica 1")]
 
 
 @pytest.mark.parametrize(("one", "two"), SAME + OTHER)
-def test_a_text_is_its_seed_s_and_its_member_s(works, one, two):
+def test_a_text_is_its_seed_s_and_its_replica_s(works, one, two):
     text = works(WRITE + one)
     assert text.startswith("The")
     assert len(text) == len("The") + 20 + len("\n")

@@ -41,7 +41,7 @@ def test_two_runs_are_compared(works, trained, faster, tmp_path):
     lines = read_metrics(faster / "metrics.jsonl")
     last = [line for line in lines if line["split"] == "validation"][-1]
     assert (second["best_step"], second["finished"]) == (last["step"], True)
-    assert list(second["values"].values()) == last["loss_members"]
+    assert list(second["values"].values()) == last["loss_replicas"]
     for name in ("index.html", "curves-flops.png", "differences.png"):
         assert (tmp_path / "here" / name).stat().st_size > 1000
 

@@ -1,4 +1,4 @@
-"""`--member all`: the mean of the members' probabilities in each command, beside single members."""
+"""`--replica all`: the mean of the replicas' probabilities in each command, and single ones."""
 
 import json
 import re
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import tlite as package
-from tlite.recipes import open_recipe
-from tlite.recipes.recipe import Recipe
+from tlite.runs import open_run_with_data
+from tlite.runs.run import Run
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
-NAME = "the ensemble of all 2 members"
+NAME = "the ensemble of all 2 replicas"
 TEXTS = "'The sound is superb.' 'The price is awful. The lamp is weak.'"
 
 
@@ -30,30 +30,34 @@ def trained(classifier, generator, translator):
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)
+    monkeypatch.setattr(Run, "save_plots", lambda *_: None)
 
 
 def probabilities(out):
     return np.array([[*json.loads(line)["probabilities"].values()] for line in out.splitlines()])
 
 
-def test_a_text_has_the_mean_of_the_members_probabilities(works):
+def test_a_text_has_the_mean_of_the_replicas_probabilities(works):
     for checkpoint in ("best", "average"):
-        line = f"classify {{classifier}} {TEXTS} --format jsonl --checkpoint {checkpoint} --member "
-        first, second, mean = (probabilities(works(line + member)) for member in ("0", "1", "all"))
+        line = (
+            f"classify {{classifier}} {TEXTS} --format jsonl --checkpoint {checkpoint} --replica "
+        )
+        first, second, mean = (
+            probabilities(works(line + replica)) for replica in ("0", "1", "all")
+        )
         assert np.abs(first - second).max() > 1e-3
         np.testing.assert_allclose(mean, (first + second) / 2, atol=2e-6)
 
 
-def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
+def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, trained):
     pytest.importorskip("sklearn")
-    out = works("evaluate {classifier} --member all")
-    run = open_recipe(trained.classifier)
+    out = works("evaluate {classifier} --replica all")
+    run = open_run_with_data(trained.classifier)
     examples = [e for e in run.data.validation if e.label is not None]
-    of_members, _ = run.predict(examples)
+    of_replicas, _ = run.predict(examples)
     labels = np.array([e.label for e in examples])
-    chosen = of_members[:, np.arange(len(labels)), labels].astype(np.float64)
-    right = 100 * (of_members.mean(0).argmax(-1) == labels).mean()
+    chosen = of_replicas[:, np.arange(len(labels)), labels].astype(np.float64)
+    right = 100 * (of_replicas.mean(0).argmax(-1) == labels).mean()
     losses = -np.log(chosen).mean(1)
     expected = (
         f"{NAME}: accuracy {right:.1f} %, loss {-np.log(chosen.mean(0)).mean():.4f} "
@@ -62,19 +66,19 @@ def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
     assert expected in out
     assert "scores by class (the ensemble)" in out
     single = works("evaluate {classifier}").splitlines()
-    assert single[0] in out  # the members' own accuracy
+    assert single[0] in out  # the replicas' own accuracy
     assert NAME not in "".join(single)
 
 
 def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
-    """By hand, in float64: -log of the mean of the members' probabilities of each next token."""
-    single, told, interval = works("evaluate {generator} --member all").splitlines()
+    """By hand, in float64: -log of the mean of the replicas' probabilities of each next token."""
+    single, told, interval = works("evaluate {generator} --replica all").splitlines()
     assert works("evaluate {generator}") == f"{single}\n{interval}\n"
-    run = open_recipe(trained.generator)
+    run = open_run_with_data(trained.generator)
     inputs, targets, weights = run.parts["validation"].scored()
     chosen = []
-    for member in range(2):
-        model, _ = package.load(trained.generator, member=member)
+    for replica in range(2):
+        model, _ = package.load(trained.generator, replica=replica)
         logits = np.asarray(jax.jit(lambda model: model(jnp.asarray(inputs)))(model), np.float64)
         powers = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
         chosen.append(np.take_along_axis(powers, targets[..., None], -1)[..., 0])
@@ -86,23 +90,23 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     )
     values = [float(value) for value in found.groups()]
     np.testing.assert_allclose(values, [loss, np.exp(loss), bits], atol=1e-3)
-    of_members = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
-    assert loss < np.mean(of_members)  # -log is convex
+    of_replicas = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
+    assert loss < np.mean(of_replicas)  # -log is convex
 
 
 def test_translations_and_bleu_of_an_ensemble(works):
-    out = works("evaluate {translator} --member all")
+    out = works("evaluate {translator} --replica all")
     for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty"):
         assert len(re.findall(rf"{NAME}(?:, |: ){name}", out)) >= 1
     assert re.search(r"^greedy: BLEU \S+ \(SD ", out, re.MULTILINE)
-    lines = works("translate {translator} 'a b c' 'd c' --member all").splitlines()
+    lines = works("translate {translator} 'a b c' 'd c' --replica all").splitlines()
     assert len(lines) == 2
-    best = works("translate {translator} 'a b c' --member all --n-best 2").splitlines()
+    best = works("translate {translator} 'a b c' --replica all --n-best 2").splitlines()
     assert best[0].split("\t")[2] == lines[0]
 
 
 def test_a_folder_of_others_has_one_model(fails, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    told = fails("translate {folder} a --member all", folder=tmp_path)
+    told = fails("translate {folder} a --replica all", folder=tmp_path)
     assert "this folder has one model" in told
-    assert "no option --member" in fails("evaluate {folder} --member all", folder=tmp_path)
+    assert "no option --replica" in fails("evaluate {folder} --replica all", folder=tmp_path)

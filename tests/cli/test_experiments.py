@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tlite.cli.experiment_files import find_experiment, find_experiments, load_experiment
 from tlite.errors import UserError
+from tlite.runs.experiment_files import find_experiment, find_experiments, load_experiment
 
 EXPERIMENT = """
 import dataclasses

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tlite.recipes.recipe import Recipe
+from tlite.runs.run import Run
 
 pytest.importorskip("sklearn")
 pytestmark = [
@@ -65,7 +65,7 @@ def on_terminal(tlite, monkeypatch):
     ],
 )
 def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line, monkeypatch):
-    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)
+    monkeypatch.setattr(Run, "save_plots", lambda *_: None)
     shown = on_terminal(line)
     assert not STEERING.search(shown)
     if "jsonl" not in line:

@@ -25,7 +25,7 @@ def empty_pictures(monkeypatch):
     undrawn(monkeypatch)
 
 
-@pytest.mark.parametrize("options", ["", " --text 'The sound is superb.' --member 1"])
+@pytest.mark.parametrize("options", ["", " --text 'The sound is superb.' --replica 1"])
 def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
     code, out, err = tlite("inspect {run}" + options)
     assert (code, err) == (0, "")

@@ -5,7 +5,7 @@ import shutil
 import sys
 
 from tests.helpers.folders import make_run, write
-from tlite.cli.experiment_files import find_experiments, kind_of, load_experiment, sentence_of
+from tlite.runs.experiment_files import find_experiments, kind_of, load_experiment, sentence_of
 
 MINE = '''"""Mine is the best.  It is long.
 

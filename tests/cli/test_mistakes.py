@@ -41,7 +41,7 @@ MISTAKES = {
     "evaluate {generator} --split test": "no test part: training or validation",
     "evaluate --beam 2 {generator}": "no option --beam for .*run",
     "evaluate --path a.txt {generator}": "no option --path for .*run",
-    "evaluate {generator} --member 1": "--member must be 0 or all for .*run, not 1",
+    "evaluate {generator} --replica 1": "--replica must be 0 or all for .*run, not 1",
     "evaluate {generator} --checkpoint 3": "no checkpoint 3: .*2, 4",
     "generate {generator} --prompt ''": "prompt is empty",
     "generate {generator} --prompt 'The Öl§'": "'Ö', '§'.*--unknown",
@@ -51,12 +51,12 @@ MISTAKES = {
     "generate {generator} --samples 3000000000": "--samples must be between .*, not 3,000,000,000",
     "generate {generator} --seed 2147483648": "--seed must be between 0 and 2,147,483,647, not 2",
     "classify {classifier}": "nothing to classify: give texts, or lines on standard input",
-    "evaluate {classifier} --member 2": "no member 2: the run has 2",
+    "evaluate {classifier} --replica 2": "no replica 2: the run has 2",
     "train reviews_demo --min-document-frequency 99999": "no word is in 99,999 texts",
     "train reviews_demo --reviews 60 --num-classes 3": "num_classes is 3, but the data has 5",
     "inspect {classifier} --text ''": "the text to look at is empty",
     "inspect {classifier} --text ☕": "no word in it",
-    "inspect {classifier} --member 2": "no member 2: the run has 2",
+    "inspect {classifier} --replica 2": "no replica 2: the run has 2",
     "inspect {classifier} --checkpoint 3": "no checkpoint 3: .*2, 4",
     "translate {translator}": "nothing to translate: give texts, or lines on standard input",
     "translate {translator} a ''": "line 2 is empty",
@@ -72,7 +72,7 @@ MISTAKES = {
     COPY + "--beam 200": "a beam of 200 is not between 1 and the vocabulary's",
     COPY + "--special_tokens.pad_id 5": "special_tokens.pad_id is the tokenizer's, 0",
     COPY + "--bleu-sentences 0": "exact_match needs bleu_sentences",
-    "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
+    "train reviews_demo --best-metric bleu": "has no bleu: --best-metric loss or accuracy",
     "launch": "launch needs a command to train",
     "launch -n 2 evaluate run": "launch needs a command to train",
     "launch -n 0 train demo": "-n must be at least 1, not 0",
@@ -127,7 +127,7 @@ def test_a_wrong_option_is_told_and_changes_nothing(line, refused, request, tmp_
 
 @pytest.mark.parametrize("line", SYNONYMS)
 def test_an_option_named_as_in_another_library_is_one_line(line, fails, generator, monkeypatch):
-    monkeypatch.setattr("tlite.training.runs.ROOT", generator.run.parent)
+    monkeypatch.setattr("tlite.training.run_dir.ROOT", generator.run.parent)
     name = re.search(r"--[\w-]+", line)[0].replace("_", "-")
     assert f"unknown option {name}: did you mean --{SYNONYMS[line]}?" in fails(line)
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 40
 TRAINING = (
-    "TrainingConfig(steps=4, batch_size=32, learning_rate=0.02, evaluate_every=2, keep=2, "
+    "TrainingConfig(steps=4, batch_size=32, learning_rate=0.02, evaluate_every=2, max_to_keep=2, "
     'precision="float32")'
 )
 FUNCTIONS = '''

@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers.lines import read_line
 from tests.helpers.preparing import documents, ids, write_lines
-from tlite.cli.experiment_files import load_experiment
 from tlite.data import Corpus
+from tlite.runs.experiment_files import load_experiment
 
 TEXTS = [f"This is text number {number}, and it ends here." for number in range(40)]
 

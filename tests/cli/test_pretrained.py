@@ -34,7 +34,7 @@ from tlite.models import (
     TranslatorHead,
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
-from tlite.recipes.recipe import taken_from
+from tlite.runs.run import taken_from
 from tlite.text import ByteTokenizer
 
 pytest.importorskip("tokenizers")
@@ -268,7 +268,7 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
         (f"generate {bert} --prompt a", "another kind of model"),
         (f"classify {exported} a", "another kind of model"),
         (f"translate {exported} a", "another kind of model"),
-        (f"generate {exported} --member 1", "--checkpoint and --member are for runs"),
+        (f"generate {exported} --replica 1", "--checkpoint and --replica are for runs"),
         (f"export {{run}} {exported}", "exists already"),
         (f"generate {exported}", "texts begin with no mark: give a --prompt"),
         ("generate no/such --prompt a", "there is no file or folder no/such"),

@@ -81,9 +81,9 @@ def test_the_experiments_own_search_is_the_default(works):
         assert wide["translations"] != narrow["translations"]
 
 
-def test_members_and_checkpoints_have_scores_of_their_own(works):
+def test_replicas_and_checkpoints_have_scores_of_their_own(works):
     line = "translate {run} 'a b c d' --format jsonl --checkpoint "
-    options = ("last", "last --member 1", "2", "average")
+    options = ("last", "last --replica 1", "2", "average")
     assert len({works(line + option) for option in options}) == 4
 
 

@@ -8,9 +8,9 @@ import shlex
 import pytest
 
 from tests.helpers.lines import read_line
-from tlite.cli.experiment_files import load_variants
 from tlite.errors import UserError
 from tlite.models import Learned, Norm, Rotary
+from tlite.runs.experiment_files import load_variants
 
 FILE = """
 import dataclasses

@@ -36,14 +36,14 @@ def test_less_is_better_of_losses_alone():
 
 
 OTHER_TOKENS = {"tokens": "u"}
-BY_LOSS = varied(TRANSLATOR, select="loss")
+BY_LOSS = varied(TRANSLATOR, best_metric="loss")
 
 
 @pytest.mark.parametrize(
     ("runs", "measure"),
     [
         ([GENERATOR, GENERATOR], "loss"),
-        ([varied(GENERATOR, select="accuracy")] * 2, "accuracy"),
+        ([varied(GENERATOR, best_metric="accuracy")] * 2, "accuracy"),
         ([GENERATOR, (GENERATOR, OTHER_TOKENS)], "bits_per_byte"),
         ([CLASSIFIER, (CLASSIFIER, OTHER_TOKENS)], "accuracy"),
         ([TRANSLATOR, (TRANSLATOR, OTHER_TOKENS)], "bleu"),
@@ -78,7 +78,7 @@ OF_TEXT, OF_CORPUS = GENERATOR.data, replace(GENERATOR, data=Corpus("c"))
 LABELLED = [LabelledText(training=("a",), labels={"1": label}) for label in ("bad", "no")]
 MEASURED_OTHERWISE = {
     "the experiment is ClassifierExperiment and GeneratorExperiment": (GENERATOR, CLASSIFIER),
-    "select is accuracy and loss": (GENERATOR, varied(GENERATOR, select="accuracy")),
+    "select is accuracy and loss": (GENERATOR, varied(GENERATOR, best_metric="accuracy")),
     "validation_fraction is 0.2 and 0.05": with_data(
         GENERATOR, OF_TEXT, replace(OF_TEXT, validation_fraction=0.2)
     ),

@@ -161,7 +161,7 @@ def test_a_noisier_curve_is_not_better_by_its_best_step(tmp_path):
         rows = []
         for noise in (0.01, 0.03):
             curve = 1 + noise * rng.standard_normal((20, 5))
-            lines = {10 * i: {"loss_members": [*v]} for i, v in enumerate(curve, 1)}
+            lines = {10 * i: {"loss_replicas": [*v]} for i, v in enumerate(curve, 1)}
             rows.append(dataclasses.replace(row, validations=lines))
         steps = common_steps(*rows)
         values = [r.values(MEASURES["loss"], step) for r, step in zip(rows, steps, strict=True)]

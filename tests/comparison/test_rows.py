@@ -191,7 +191,7 @@ def test_seeds_share_initial_values_if_arrays_have_the_same_names_and_sizes(tmp_
 
 
 def test_what_select_names_chooses_and_more_of_it_is_better(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, select="accuracy"))
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, best_metric="accuracy"))
     lines = validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4])
     row = write(folder, *lines)
     assert (row.best_step, row.values(MEASURES["accuracy"])) == (20, {0: 40.0})
@@ -211,8 +211,8 @@ def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
     [
         *["", "[1]", "\0\0\0", '{"step": 20, "split": "valid'],
         '{"step": 20, "split": "validation"}',
-        '{"step": 20, "split": "test", "loss": 0.1, "loss_members": [0.1, 0.1]}',
-        '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_members": [0.1, 0.1]}',
+        '{"step": 20, "split": "test", "loss": 0.1, "loss_replicas": [0.1, 0.1]}',
+        '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_replicas": [0.1, 0.1]}',
     ],
 )
 def test_cut_and_foreign_lines_are_passed_over(tmp_path, line):
@@ -241,7 +241,7 @@ def cost(tmp_path, experiment):
 
 def test_a_generator_costs_what_the_plan_says(tmp_path):
     parts = {"positions": "relative", "attention": Attention(head_dim=6), "head": LMHead(tied=True)}
-    experiment = varied(GENERATOR, parts, accumulate=3)
+    experiment = varied(GENERATOR, parts, gradient_accumulation_steps=3)
     _, tokens, flops = cost(tmp_path, experiment)
     assert tokens == 3 * 4 * T
     assert flops == tokens * flops_of_generator(experiment.model)

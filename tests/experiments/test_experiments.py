@@ -4,11 +4,11 @@ import sys
 import pytest
 
 from tests.helpers.lines import read_line
-from tlite.cli.experiment_files import find_experiments, load_experiment
 from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
-from tlite.recipes import RECIPES
-from tlite.recipes.kinds import find_data
+from tlite.runs import RUN_TYPES
+from tlite.runs.experiment_files import find_experiments, load_experiment
+from tlite.runs.kinds import find_data
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -61,7 +61,7 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     (experiment,) = find_data(read_line(name, arguments, load_experiment(name))[0].values())
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
-    prepared, tokenizer, data = RECIPES[type(experiment)].prepare(experiment)
+    prepared, tokenizer, data = RUN_TYPES[type(experiment)].prepare(experiment)
     of_text = isinstance(experiment, GeneratorExperiment)
     assert of_text or all(len(part) for part in data)
     assert prepared.model.vocabulary_size == len(tokenizer) > 10

@@ -28,7 +28,7 @@ def study(tmp_path):
         found.append(Variant(name, name, to_dict(each), {}, parameters, ended=True))
         loss = TRUE.loss(parameters, tokens_of(each))
         line = {"step": each.training.steps, "split": "validation", "loss": loss}
-        line["loss_members"] = [loss, loss]
+        line["loss_replicas"] = [loss, loss]
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     study = Study(tmp_path, experiment.name, tuple(found))

@@ -11,12 +11,12 @@ validation accuracy 70.1 ± 0.1 %, loss 0.4530
 TF-IDF + logistic regression: validation accuracy 60.1 %
 """
 TESTED = """
-$ tlite evaluate runs/trec --split test --member all
+$ tlite evaluate runs/trec --split test --replica all
 step 660: test accuracy 50.0 ± 1.0 %, 2,500 texts
 95 % for new seeds and new texts: ± 2.9 (seeds 2.5, texts 1.4)
 TF-IDF + logistic regression: test accuracy 60.2 %
 above TF-IDF + logistic regression: -10.2 points, 95 % for new seeds and new texts: ± 3.0 (seeds 1)
-the ensemble of all 3 members: accuracy 55.0 %, loss 0.3867 (of one: 0.4221 ± 0.0128)
+the ensemble of all 3 replicas: accuracy 55.0 %, loss 0.3867 (of one: 0.4221 ± 0.0128)
 """
 GENERATOR = """$ tlite evaluate runs/record_tiny_shakespeare-{seed}
 step 9: validation loss {loss} nats per character, perplexity 4.0{seed}0, accuracy 5, 700 characters
@@ -56,7 +56,7 @@ def test_a_classifier_is_told_by_its_test_part_and_before_that_by_validation(kee
     keep("trec", CLASSIFIER)
     found = cells(tables.classifiers())
     assert (found["texts"], found[ACCURACY]) == ("100 of validation", "70.1 (0.1)")
-    assert (found["seeds"], found["TF-IDF + LR"], found["all members"]) == ("3", "60.1", "")
+    assert (found["seeds"], found["TF-IDF + LR"], found["all replicas"]) == ("3", "60.1", "")
     assert found["what"].endswith("(`--wide.bigrams 60000`)")
     keep("trec", CLASSIFIER + TESTED)
     found = cells(tables.classifiers())
@@ -64,7 +64,7 @@ def test_a_classifier_is_told_by_its_test_part_and_before_that_by_validation(kee
     assert found[tables.OVER_BOTH] == "± 2.9 (seeds 2.5, texts 1.4)"
     assert found["TF-IDF + LR"] == "60.2"
     assert found["above TF-IDF, points, 95 % CI"] == "-10.2 ± 3.0 (seeds 1)"
-    assert found["all members"] == "55.0"
+    assert found["all replicas"] == "55.0"
 
 
 def test_runs_of_one_seed_each_are_a_mean_and_its_spread(keep):

@@ -26,9 +26,9 @@ def some_mask(*shape, seed=0):
     return jax.device_put(mask)
 
 
-def host_copy(members):
+def host_copy(replicas):
     """Copies of a `TrainState`'s arrays that stay when these are used up by the next step."""
-    return jax.tree.map(np.array, jax.device_get(members._replace(key=None)))
+    return jax.tree.map(np.array, jax.device_get(replicas._replace(key=None)))
 
 
 def linear_parameters(inputs, outputs, bias=True, seed=0):

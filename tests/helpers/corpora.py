@@ -14,7 +14,7 @@ from tlite.data.corpus import (
     write_manifest,
 )
 from tlite.text import ByteTokenizer
-from tlite.training.runs import sha256
+from tlite.training.run_dir import sha256
 
 DOCUMENTS = [f"{n} bottles of beer, {'Öl' * (n % 3)} on the wall.\n" for n in range(80)]
 

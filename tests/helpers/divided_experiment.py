@@ -1,4 +1,4 @@
-"""A generator so small that it trains in a moment, of which `--placement sharded` divides all.
+"""A generator so small that it trains in a moment, of which `--sharding fsdp` divides all.
 
 With that epsilon Adam's steps are 0.1 of the gradient, and a sum in place of a mean is noticed. At
 its end nothing is drawn, which would take longer than all the rest.
@@ -7,11 +7,11 @@ its end nothing is drawn, which would take longer than all the rest.
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.recipes import GeneratorRecipe
-from tlite.training import TrainingConfig, placement
+from tlite.runs import GeneratorRun
+from tlite.training import TrainingConfig, sharding
 
-placement.WHOLE_BELOW = 64
-GeneratorRecipe.report = lambda *_: None
+sharding.WHOLE_BELOW = 64
+GeneratorRun.report = lambda *_: None
 
 experiment = GeneratorExperiment(
     "divided",

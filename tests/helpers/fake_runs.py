@@ -24,7 +24,7 @@ CLASSIFIER = ClassifierExperiment(
     "fake",
     SyntheticReviews(),
     model=ClassifierConfig(vocabulary_size=11, num_classes=2, context=8, width=8, num_heads=2),
-    training=dataclasses.replace(TRAINING, select="accuracy"),
+    training=dataclasses.replace(TRAINING, best_metric="accuracy"),
 )
 TRANSLATOR = TranslatorExperiment(
     "fake",
@@ -32,7 +32,7 @@ TRANSLATOR = TranslatorExperiment(
     model=Seq2SeqConfig(
         vocabulary_size=11, source_vocabulary_size=11, context=8, width=8, num_heads=2
     ),
-    training=dataclasses.replace(TRAINING, select="bleu"),
+    training=dataclasses.replace(TRAINING, best_metric="bleu"),
 )
 DATA = {"characters": 1000, "sha256": "d" * 64}
 RATE = 1000
@@ -76,7 +76,7 @@ def fake_run(
     training = experiment.training
     if examples is not None:
         final = examples.mean(1)
-        sums = {training.select: examples, "count": np.ones_like(examples)}
+        sums = {training.best_metric: examples, "count": np.ones_like(examples)}
         save_examples(folder, training.steps, sums)
     if final is None:
         final = np.linspace(1.0, 1.1, training.seeds)
@@ -105,10 +105,10 @@ def fake_study(folder: Path, variants: dict, failed=(), later=None) -> Path:
 
 def metrics_lines(training, step, final, others):
     """The lines of a step: of training, and of the validation that may follow it."""
-    sign = 1 if training.select == "loss" else -1
+    sign = 1 if training.best_metric == "loss" else -1
     values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
     one = {"step": step, "split": "training"} | summarise({"loss": abs(values)})
     yield one | {"tokens_per_second": RATE}
     if training.is_regular(step):
-        found = {"loss": abs(values), training.select: values} | dict.fromkeys(others, values)
+        found = {"loss": abs(values), training.best_metric: values} | dict.fromkeys(others, values)
         yield {"step": step, "split": "validation"} | summarise(found)

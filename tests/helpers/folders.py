@@ -14,14 +14,14 @@ def write(path, content):
 
 
 def make_run(
-    folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9, began=None
+    folder, age, *, scores=(), kind="GeneratorExperiment", best_metric="loss", steps=9, began=None
 ):
     """A run whose config was written `age` seconds ago, validated every 3 steps, with checkpoints
     (step, score).
 
     It began so many seconds ago as `began` says, where config.json says it.
     """
-    training = to_dict(TrainingConfig(steps=steps, select=select, evaluate_every=3))
+    training = to_dict(TrainingConfig(steps=steps, best_metric=best_metric, evaluate_every=3))
     experiment = {"kind": kind, "name": "tiny", "training": training}
     said = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
     write(folder / "config.json", {"experiment": experiment, "data": {}} | said)

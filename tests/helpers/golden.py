@@ -24,7 +24,6 @@ import pytest
 
 from tests.helpers.corpora import write_corpus
 from tlite import functional as F
-from tlite.cli.experiment_files import find_experiments, load_variants
 from tlite.data import LabelledText, ParallelText, SyntheticReviews, TextFile, draw_windows, places
 from tlite.data.corpus import Corpus
 from tlite.decoding import generate
@@ -56,9 +55,10 @@ from tlite.models.parameters import (
     stack_blocks,
     unstack_blocks,
 )
-from tlite.recipes import start
+from tlite.runs import start
+from tlite.runs.experiment_files import find_experiments, load_variants
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.feed import Streamed
+from tlite.training.loader import Streamed
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 
@@ -126,7 +126,9 @@ def varied(experiment, **fields):
 
 def corpus_experiment(folder: Path) -> GeneratorExperiment:
     data = Corpus(str(write_corpus(folder / "corpus")))
-    return varied(GENERATOR, data=data, vocabulary_size=260, batch_size=2, accumulate=2)
+    return varied(
+        GENERATOR, data=data, vocabulary_size=260, batch_size=2, gradient_accumulation_steps=2
+    )
 
 
 COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]] = {
@@ -234,7 +236,7 @@ def course(name: str, folder: Path, number: int) -> dict:
         init = Trainer.init
         patch.setattr(Trainer, "init", lambda t, a=None: init(t, fill(t.shapes) | dict(a or {})))
         run = start(COURSES[name](folder), folder / "run")
-        state, losses = run.start_members(), []
+        state, losses = run.start_replicas(), []
         while len(losses) < STEPS:
             steps = min(STEPS - len(losses), run.trainer.feed.most_steps)
             state, means = run.trainer.train(state, len(losses), steps)
@@ -251,8 +253,8 @@ def course(name: str, folder: Path, number: int) -> dict:
     return numbers
 
 
-def greedy_text(run, members) -> str:
-    model = run.trainer.models(members.parameters)[0]
+def greedy_text(run, replicas) -> str:
+    model = run.trainer.models(replicas.parameters)[0]
     prompt = jnp.asarray(run.tokenizer.encode("The"))
     settings = {"num_tokens": WRITTEN, "sampler": F.greedy, "slide": 8}
     return run.tokenizer.decode(generate(model, prompt, rng=jax.random.key(0), **settings))

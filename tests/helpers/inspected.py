@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.helpers.recipes import TEXTS, TRANSFORMER, labelled, train
+from tests.helpers.runs import TEXTS, TRANSFORMER, labelled, train
 from tlite import pictures
 from tlite.data import CopyTask
 from tlite.data.sources import TextFile

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from tlite import distributed
 from tlite.errors import Interrupted, UserError
 from tlite.experiment import GeneratorExperiment
-from tlite.parallel import processes
 
 experiment = GeneratorExperiment("end")
 
@@ -26,8 +26,10 @@ def train(experiment, folder: Path) -> None:
     (folder / f"joined-{number}").touch()
     if what == "pause":
         time.sleep(60)
-    assert processes.gather("numbers", [number]) == [[str(i)] for i in range(processes.count())]
-    assert processes.of_first(lambda: {"a": [number, None]}) == {"a": ["0", None]}
+    assert distributed.all_gather("numbers", [number]) == [
+        [str(i)] for i in range(distributed.process_count())
+    ]
+    assert distributed.broadcast_from_process0(lambda: {"a": [number, None]}) == {"a": ["0", None]}
     print("printed once", flush=True)
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     ones, over = np.ones(8 * jax.device_count()), NamedSharding(mesh, PartitionSpec("data"))
@@ -43,12 +45,12 @@ def train(experiment, folder: Path) -> None:
             raise UserError("the disk is full")
         if what == f"bug-{number}" and k == 5:
             raise KeyError("ours")
-        if k % 20 == 0 and (agreed := max(processes.gather("signals", signals[-1]))):
+        if k % 20 == 0 and (agreed := max(distributed.all_gather("signals", signals[-1]))):
             (folder / f"saved-{number}").write_text(str(k))
             raise Interrupted(f"stopped at step {k}", agreed)
 
 
-class Recipe:
+class Run:
     def __init__(self, experiment, folder, resume):
         self.given = experiment, folder
 
@@ -56,6 +58,6 @@ class Recipe:
         train(*self.given)
 
 
-kinds = types.ModuleType("tlite.recipes.kinds")
-kinds.start, kinds.fit_to_corpus = Recipe, lambda experiment: experiment
-sys.modules["tlite.recipes.kinds"] = kinds
+kinds = types.ModuleType("tlite.runs.kinds")
+kinds.start, kinds.fit_to_corpus = Run, lambda experiment: experiment
+sys.modules["tlite.runs.kinds"] = kinds

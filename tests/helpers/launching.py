@@ -69,8 +69,8 @@ def launch(command: str, folder: Path, processes: int = 2, devices: int = 1) -> 
 
 def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -> str:
     """What a launch that ends well prints."""
-    with launch(command, folder, processes, devices) as run:
-        code, out, err = run.end()
+    with launch(command, folder, processes, devices) as run_dir:
+        code, out, err = run_dir.end()
     assert (code, err) == (0, "")
     return out
 
@@ -82,5 +82,5 @@ def assert_close(found, right):
         np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-5, err_msg=name)
 
 
-def losses_of(recipe, split):
-    return [line["loss"] for line in read_metrics(recipe.run.metrics) if line["split"] == split]
+def losses_of(run, split):
+    return [line["loss"] for line in read_metrics(run.dir.metrics) if line["split"] == split]

@@ -2,7 +2,7 @@
 
 from tlite.cli import parse
 from tlite.cli.options import Train
-from tlite.cli.parts import read_experiments
+from tlite.cli.overrides import read_experiments
 from tlite.experiment import Experiment
 
 

@@ -6,8 +6,8 @@ import jax
 import pytest
 
 from tests.helpers.launching import EXPERIMENT, launched
-from tlite.recipes import open_recipe
-from tlite.training import placement
+from tlite.runs import open_run_with_data
+from tlite.training import sharding
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def several(tmp_path_factory):
             folder = tmp_path_factory.mktemp("several")
             launched(f"train {experiment} {options} --run run", folder, processes, devices)
             made[key] = folder / "run"
-        return open_recipe(made[key])
+        return open_run_with_data(made[key])
 
     return call
 
@@ -28,17 +28,17 @@ def several(tmp_path_factory):
 @pytest.fixture
 def alone(monkeypatch):
     """The parameters (M, ...) and losses that this process trains on so many devices."""
-    monkeypatch.setattr(placement, "WHOLE_BELOW", 64)
+    monkeypatch.setattr(sharding, "WHOLE_BELOW", 64)
     devices = jax.devices()
 
-    def call(recipe, number, **settings):
-        training = dataclasses.replace(recipe.experiment.training, **settings)
-        experiment = dataclasses.replace(recipe.experiment, training=training)
+    def call(run, number, **settings):
+        training = dataclasses.replace(run.experiment.training, **settings)
+        experiment = dataclasses.replace(run.experiment, training=training)
         monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
-        run = dataclasses.replace(recipe.run, experiment=experiment)
-        trainer = type(recipe)(run, recipe.tokenizer, recipe.data).trainer
+        run_dir = dataclasses.replace(run.dir, experiment=experiment)
+        trainer = type(run)(run_dir, run.tokenizer, run.data).trainer
         assert trainer.mesh.size == number
-        members, losses = trainer.train(trainer.init(), 0, training.steps)
-        return members.parameters, losses["loss"]
+        replicas, losses = trainer.train(trainer.init(), 0, training.steps)
+        return replicas.parameters, losses["loss"]
 
     return call

@@ -381,7 +381,7 @@ def test_a_mesh_shards_the_batch_and_changes_no_number(inside):
         constrain_batch_sharding,
     )
     devices = np.array(jax.local_devices()[:4]).reshape(1, 2, 2)
-    mesh = Mesh(devices, ("member", "data", "model"))
+    mesh = Mesh(devices, ("replica", "data", "model"))
     assert constrain_batch_sharding(x) is x
     if inside:
         function = jax.shard_map(constrain_batch_sharding, mesh=mesh, in_specs=spec, out_specs=spec)

@@ -231,9 +231,9 @@ def test_cosine_similarity_is_of_directions_alone(table, scale):
 # Curves
 
 
-def metrics(num_members, num_steps=3):
-    """Lines of metrics.jsonl; member m's loss after step s is s + m."""
-    losses = {s: {"loss": s + np.arange(float(num_members))} for s in range(1, num_steps + 1)}
+def metrics(num_replicas, num_steps=3):
+    """Lines of metrics.jsonl; replica m's loss after step s is s + m."""
+    losses = {s: {"loss": s + np.arange(float(num_replicas))} for s in range(1, num_steps + 1)}
     return [
         {"step": step, "split": split} | summarise(loss)
         for step, loss in losses.items()
@@ -249,9 +249,9 @@ CURVES = {  # what draws, x, the curves by their names, the number of bands
         LINES_OF_HEADS, 0),
     "position": (lambda: P.plot_loss_by_position(LOSSES[:1]), range(1, 6), {"": LOSSES[0]}, 0),
     "band": (lambda: P.plot_loss_by_position(LOSSES), range(1, 6), {"": LOSSES.mean(0)}, 1),
-    "one member": (lambda: P.plot_curves(metrics(1)), range(1, 4),
+    "one replica": (lambda: P.plot_curves(metrics(1)), range(1, 4),
         {"training": [1, 2, 3], "validation": [1, 2, 3]}, 0),
-    "members": (lambda: P.plot_curves(metrics(3)), range(1, 4),
+    "replicas": (lambda: P.plot_curves(metrics(3)), range(1, 4),
         {"training": [2, 3, 4], "validation": [2, 3, 4]}, 2),
 }  # fmt: skip
 
@@ -272,7 +272,7 @@ def test_curves_are_the_numbers_with_names_and_styles_of_their_own(name):
 
 def test_losses_that_are_not_finite_are_left_out(tmp_path):
     lines = [line for line in metrics(2, num_steps=4) if line["split"] == "training"]
-    out = {"loss_spread": None, "loss_members": [1.0, None]}
+    out = {"loss_spread": None, "loss_replicas": [1.0, None]}
     lines[2:] = [line | out for line in lines[2:]]
     axes = P.plot_curves([mean_line(lines[:2]), mean_line(lines[2:])])
     axes.figure.savefig(tmp_path / "plot.png")

@@ -19,11 +19,11 @@ from tlite.planning.plan import (
     read_mesh,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.feed import StreamedFeed
+from tlite.training.loader import StreamedFeed
 
 SIZES = {"vocabulary_size": 64, "context": 16, "width": 32, "num_heads": 2, "num_blocks": 1}
 MODEL = GeneratorConfig(**SIZES, dropout=0.0, head=LMHead(tied=True))
-TRAINING = TrainingConfig(batch_size=16, examples_per_device=2, steps=10)
+TRAINING = TrainingConfig(batch_size=16, per_device_batch_size=2, steps=10)
 EXPERIMENT = GeneratorExperiment("small", model=MODEL, training=TRAINING)
 
 
@@ -50,8 +50,8 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
 
     feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
     trainer = Trainer(generator_task(EXPERIMENT.model), EXPERIMENT.training, feed)
-    members = trainer.init()
-    held = sum(a.nbytes for a in jax.tree.leaves((members.parameters, members.optimizer)))
+    replicas = trainer.init()
+    held = sum(a.nbytes for a in jax.tree.leaves((replicas.parameters, replicas.optimizer)))
     planned_one = planned_trainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
     sizes = bytes_on_a_device(planned_one, planned_one.lower().compile())
     assert sizes["parameters"] + sizes["optimizer"] == held
@@ -69,11 +69,11 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
 
 
 def test_large_arrays_are_divided_and_those_that_cannot_be_are_named(capsys, monkeypatch):
-    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
     model = dataclasses.replace(EXPERIMENT.model, vocabulary_size=61, context=15, width=30)
     experiment = dataclasses.replace(EXPERIMENT, model=model)
-    assert "not divided" not in planned(capsys, placement="sharded")
-    said = planned(capsys, experiment, placement="sharded")
+    assert "not divided" not in planned(capsys, sharding="fsdp")
+    said = planned(capsys, experiment, sharding="fsdp")
     assert "not divided, as their axes don't allow it: " in said
     assert "blocks.*.attention.key.kernel" in said
     assert "all-gather" in said
@@ -112,10 +112,10 @@ def test_meshes_are_read():
 
 
 def test_a_mesh_and_model_devices_do_not_overwrite_each_other(capsys):
-    assert read_mesh("8", model_devices=2) == read_mesh("4x2", model_devices=2) == (8, 2)
-    assert "2 data x 2 model" in planned(capsys, placement="sharded", model_devices=2)
-    with pytest.raises(UserError, match="over 4 devices, but --model-devices over 2"):
-        read_mesh("64x4", model_devices=2)
+    assert read_mesh("8", fsdp_inner=2) == read_mesh("4x2", fsdp_inner=2) == (8, 2)
+    assert "2 data x 2 model" in planned(capsys, sharding="fsdp", fsdp_inner=2)
+    with pytest.raises(UserError, match="over 4 devices, but --fsdp-inner over 2"):
+        read_mesh("64x4", fsdp_inner=2)
 
 
 def test_what_cannot_be_planned_is_told():

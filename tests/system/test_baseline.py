@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tlite.baselines.tfidf import C_VALUES, tfidf_logistic_regression
-from tlite.cli.experiment_files import load_experiment
+from tlite.runs.experiment_files import load_experiment
 
 pytest.importorskip("sklearn")
 

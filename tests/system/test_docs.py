@@ -13,7 +13,7 @@ import tlite
 from tests.helpers.browser import CHROMIUM, shown_by_browser
 from tests.helpers.python import ROOT, python
 from tlite.cli import main
-from tlite.cli.experiment_files import find_experiments
+from tlite.runs.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")
 
@@ -49,7 +49,7 @@ def test_all_that_is_public_has_an_entry_with_its_source(site):
             name = f"{entry.__module__}.{entry.__qualname__}"
             file = f"{entry.__module__.replace('.', '/')}"
             text = texts[name]
-            if inspect.isclass(entry):  # its source stands before its members, or after bases
+            if inspect.isclass(entry):  # its source stands before its replicas, or after bases
                 text += "".join(t for n, t in texts.items() if n.startswith(f"{name}."))
             assert f"<code>{file}" in text, name
             assert "Source code in" in text, name

@@ -26,15 +26,15 @@ from tests.helpers.inspected import (
     undrawn,
     weights_of,
 )
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled
+from tests.helpers.runs import LOGISTIC, TEXTS, TRANSFORMER, labelled
 from tlite import inspection
 from tlite.experiment import Words
 from tlite.pictures.marks import symbols
-from tlite.recipes import start
 from tlite.report import inspect_run
 from tlite.report import runs as module
 from tlite.report.page import Page
 from tlite.report.runs import word_weights
+from tlite.runs import start
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
@@ -116,17 +116,17 @@ def test_the_page_opens_with_the_facts_of_the_run(kind):
     run, facts = trained(kind), facts_of(page_of(kind))
     parameters, step = run.parameters("best")
     assert list(facts) == ["Experiment", "Size", "Training", "Score", "Sample"]
-    assert f"best step {step}, member 0" in facts["Experiment"]
+    assert f"best step {step}, replica 0" in facts["Experiment"]
     size = sum(leaf.size for leaf in jax.tree.leaves(run.trainer.models(parameters)[0]))
     assert f"{size:,} parameters" in facts["Size"]
-    lines = [*iterate_metrics(run.run.metrics, "validation")]
-    (loss,) = (line["loss_members"][0] for line in lines if line["step"] == step)
+    lines = [*iterate_metrics(run.dir.metrics, "validation")]
+    (loss,) = (line["loss_replicas"][0] for line in lines if line["step"] == step)
     assert f"validation loss {loss:.4f} nats" in facts["Score"]
     beginning = {"learned": "The ", "classifier": "It is good", "translator": "source: "}[kind]
     assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
 
 
-def test_the_page_shows_the_weights_of_the_member_on_the_liveliest_text():
+def test_the_page_shows_the_weights_of_the_replica_on_the_liveliest_text():
     run, (data,) = trained("learned"), groups_of(page_of("learned"))
     text = run.tokenizer.decode(run.validation_tokens)
     windows = [text[i : i + 16] for i in range(0, len(text) - 16, 16)]
@@ -158,7 +158,7 @@ def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(d
     message = complaint(inspect_run, run, text="The \u65e5")
     assert message == "the model does not know '\u65e5' in the text"
     assert page.read_bytes() == before
-    assert not [p for p in run.run.folder.iterdir() if p.name.startswith(".")]
+    assert not [p for p in run.dir.path.iterdir() if p.name.startswith(".")]
     drawn.clear()
     assert inspect_run(run, text="T") == page
     assert groups_of(page)[0]["queries"] == ["T"]
@@ -166,11 +166,11 @@ def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(d
     assert not (page.parent / "ablation.png").exists()
 
 
-def test_members_and_checkpoints_have_pictures_of_their_own(drawn):
+def test_replicas_and_checkpoints_have_pictures_of_their_own(drawn):
     run, scores, losses = trained("learned"), [], []
-    for member, checkpoint in ((0, "1"), (1, "2")):
-        page = inspect_run(run, checkpoint, member)
-        assert f"step {checkpoint}, member {member}" in page.read_text(encoding="utf-8")
+    for replica, checkpoint in ((0, "1"), (1, "2")):
+        page = inspect_run(run, checkpoint, replica)
+        assert f"step {checkpoint}, replica {replica}" in page.read_text(encoding="utf-8")
         lines = [line.get_ydata() for line in drawn["induction-by-step"][1]().lines]
         table = drawn["head-induction"][1]().images[0].get_array()
         np.testing.assert_allclose(np.array(lines)[:, int(checkpoint) - 1], table.ravel())
@@ -226,7 +226,7 @@ def untrained(tmp_path, drawn):
         experiment = dataclasses.replace(experiment, data=data, training=TRAINING, **changes)
         run = start(experiment, tmp_path / f"run-{len([*tmp_path.iterdir()])}")
         page = Page(tmp_path / "pictures")
-        model = run.trainer.models(run.start_members().parameters)[0]
+        model = run.trainer.models(run.start_replicas().parameters)[0]
         module.draw_classifier_run(run, model, page, text)
         return page
 

@@ -13,9 +13,8 @@ import pytest
 
 from tests.attack.kills import alive
 from tests.helpers.launching import Running
-from tlite.errors import UserError
-from tlite.parallel import launch
-from tlite.parallel.launch import (
+from tlite.distributed import LOST, launch
+from tlite.distributed.launch import (
     devices,
     free_port,
     last_lines,
@@ -23,7 +22,7 @@ from tlite.parallel.launch import (
     visible_gpus,
     write_line,
 )
-from tlite.parallel.processes import LOST
+from tlite.errors import UserError
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
 PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"

@@ -9,7 +9,7 @@ import pytest
 
 import tlite
 from tests.helpers.python import ROOT, python
-from tlite.cli.experiment_files import find_experiments
+from tlite.runs.experiment_files import find_experiments
 
 TINY = (
     "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
@@ -93,7 +93,7 @@ assert "jax" not in sys.modules
 print(tlite.__version__)
 sys.modules["sklearn"] = None  # the extras are not there
 from tlite.cli import main
-from tlite.cli.experiment_files import find_experiment, find_experiments, load_experiment
+from tlite.runs.experiment_files import find_experiment, find_experiments, load_experiment
 print(*(load_experiment(name).name for name in find_experiments()))
 print(find_experiment("demo"))
 assert tlite.load_experiment("demo").name == "demo"

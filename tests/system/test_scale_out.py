@@ -15,7 +15,7 @@ HEARTBEAT = 5
 # The table of embeddings is large enough to be divided.
 TINY = (
     "--vocabulary-size 4160 --width 16 --num-heads 2 --num-blocks 1 --context 16 "
-    "--batch-size 8 --examples-per-device 1 --placement sharded --precision float32 "
+    "--batch-size 8 --per-device-batch-size 1 --sharding fsdp --precision float32 "
     "--attention exact --warmup-steps 5 --learning-rate 0.01 --validation-tokens 256 "
     "--steps 30 --evaluate-every 5"
 )

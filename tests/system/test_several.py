@@ -20,8 +20,8 @@ from tests.helpers.launching import (
 )
 from tlite.cli import main
 from tlite.comparison.study import read_study
-from tlite.parallel.launch import free_port
-from tlite.recipes import open_recipe
+from tlite.distributed.launch import free_port
+from tlite.runs import open_run_with_data
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_examples
 
@@ -35,30 +35,30 @@ def together(several):
 
 
 def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, together):
-    divided = several(2, 2, "--placement sharded --model-devices 2")
-    found, right = (recipe.parameters("last")[0] for recipe in (divided, together))
+    divided = several(2, 2, "--sharding fsdp --fsdp-inner 2")
+    found, right = (run.parameters("last")[0] for run in (divided, together))
     assert_close(found, right)
     for split in ("training", "validation"):
-        ours, theirs = (losses_of(recipe, split) for recipe in (divided, together))
+        ours, theirs = (losses_of(run, split) for run in (divided, together))
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert_same_examples(divided, together)
 
 
-def assert_same_examples(recipe, other):
+def assert_same_examples(run, other):
     """What the first process has kept of each example is what one alone would."""
-    ours, theirs = (read_examples(one.run.folder) for one in (recipe, other))
+    ours, theirs = (read_examples(one.dir.path) for one in (run, other))
     assert ours.step == theirs.step
     np.testing.assert_array_equal(ours.count, theirs.count)
     np.testing.assert_allclose(ours.sums["loss"], theirs.sums["loss"], atol=1e-4)
 
 
-@pytest.mark.parametrize("member", [0, 3])
-def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
-    recipe = several(2, 2, "--placement sharded --seeds 4")
-    found, _ = recipe.parameters("last")
-    seed = recipe.experiment.training.members[member]
-    right, _ = alone(recipe, 1, placement="replicated", seed=seed, seeds=1)
-    assert_close({name: a[member : member + 1] for name, a in found.items()}, right)
+@pytest.mark.parametrize("replica", [0, 3])
+def test_replicas_over_processes_are_each_as_it_is_alone(several, alone, replica):
+    run = several(2, 2, "--sharding fsdp --seeds 4")
+    found, _ = run.parameters("last")
+    seed = run.experiment.training.seed_range[replica]
+    right, _ = alone(run, 1, sharding="data_parallel", seed=seed, seeds=1)
+    assert_close({name: a[replica : replica + 1] for name, a in found.items()}, right)
 
 
 SMALL = (
@@ -68,7 +68,7 @@ SMALL = (
 OTHERS = {
     "classifier": f"reviews_demo --reviews 60 --context 8 --batch-size 4 {SMALL}",
     "translator": "copy_task --sequences 200 --bleu-sentences 1 --beam 1 --buckets 2 --pieces 40 "
-    f"--context 40 --select loss --batch-size 64 {SMALL}",
+    f"--context 40 --best-metric loss --batch-size 64 {SMALL}",
 }
 
 
@@ -78,7 +78,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     ours, two = several(2, 1, options, name), jax.devices()[:2]
     monkeypatch.setattr(jax, "devices", lambda *_: two)
     assert main(["train", *OTHERS[kind].split(), "--run", str(tmp_path / "run")]) == 0
-    right = open_recipe(tmp_path / "run")
+    right = open_run_with_data(tmp_path / "run")
     assert right.trainer.mesh.size == 2
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
@@ -94,36 +94,36 @@ def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, togethe
     assert err.count("warning: the variant learning-rate=3e38 has failed: ") == 1
     variants = read_study(tmp_path / "study").variants
     assert [(v.failed is None, v.ended) for v in variants] == [(True, True), (False, False)]
-    ours = open_recipe(tmp_path / "study" / variants[0].run)
+    ours = open_run_with_data(tmp_path / "study" / variants[0].run)
     assert losses_of(ours, "training") == losses_of(together, "training")
 
 
 def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
-    run = shutil.copytree(several(2, 1).run.folder, tmp_path / "run")
+    run_dir = shutil.copytree(several(2, 1).dir.path, tmp_path / "run")
     launched("train --resume run --steps 9", tmp_path)
-    assert json.loads((run / "config.json").read_text())["experiment"]["training"]["steps"] == 9
-    assert len(losses_of(open_recipe(run), "training")) == 9
+    assert json.loads((run_dir / "config.json").read_text())["experiment"]["training"]["steps"] == 9
+    assert len(losses_of(open_run_with_data(run_dir), "training")) == 9
 
 
 def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_path):
-    run = shutil.copytree(together.run.folder, tmp_path / "run")
-    for path in filter(Path.is_file, (run / "checkpoints" / "6").rglob("d/*")):
+    run_dir = shutil.copytree(together.dir.path, tmp_path / "run")
+    for path in filter(Path.is_file, (run_dir / "checkpoints" / "6").rglob("d/*")):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     with launch("train --resume run", tmp_path) as both:
         code, _, err = both.end()
     assert (code, err.count("checkpoint 6 is damaged: using checkpoint 3 instead")) == (0, 1)
-    assert (run / "checkpoints" / "damaged-6").is_dir()
-    assert_close(open_recipe(run).parameters("last")[0], together.parameters("last")[0])
+    assert (run_dir / "checkpoints" / "damaged-6").is_dir()
+    assert_close(open_run_with_data(run_dir).parameters("last")[0], together.parameters("last")[0])
 
 
 @pytest.mark.parametrize("how", ["to one", "twice to all"])
 def test_signals_make_all_save_the_same_step(tmp_path, how):
     """Under a scheduler each process gets one, and the launcher forwards its own."""
-    run = tmp_path / "run"
+    run_dir = tmp_path / "run"
     with launch(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
-        both.wait_until((run / "checkpoints" / "3").exists)
+        both.wait_until((run_dir / "checkpoints" / "3").exists)
         both.kill(1, signal.SIGTERM)
         if how == "twice to all":
             both.process.send_signal(signal.SIGTERM)
@@ -131,22 +131,22 @@ def test_signals_make_all_save_the_same_step(tmp_path, how):
             both.kill(0, signal.SIGTERM)
             both.process.send_signal(signal.SIGTERM)
         code, out, err = both.end()
-    step = Checkpoints(run / "checkpoints").steps()[-1]
-    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
+    step = Checkpoints(run_dir / "checkpoints").steps()[-1]
+    assert json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
     assert code == 128 + signal.SIGTERM
     assert err.startswith(f"tlite: stopped at step {step}, and saved; go on: ")
     assert err.endswith(" -m tlite launch -n 2 --devices-each 1 train --resume run\n")
     assert err.count("\n") == out.count("precision:") == out.count("run folder") == 1
 
 
-@pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_folders_that_are_not_shared_are_refused_by_all(tmp_path, placement):
+@pytest.mark.parametrize("sharding", ["data_parallel", "fsdp"])
+def test_folders_that_are_not_shared_are_refused_by_all(tmp_path, sharding):
     port, both = free_port(), []
     for number in (0, 1):
         folder = tmp_path / f"host{number}"
         folder.mkdir()
         place = f"--coordinator 127.0.0.1:{port} --processes 2 --process {number}"
-        line = f"train {EXPERIMENT} --run run --placement {placement} {place}"
+        line = f"train {EXPERIMENT} --run run --sharding {sharding} {place}"
         environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
         both.append(Running("tlite", *line.split(), folder=folder, **environment))
     with both[0], both[1]:

@@ -83,7 +83,7 @@ def test_what_is_loaded_is_what_was_saved(saved, asked, step):
     assert_equal(loaded, step)
 
 
-TENS = {"keep": 3, "evaluate_every": 10}
+TENS = {"max_to_keep": 3, "evaluate_every": 10}
 SCORES = [(10, 3.0), (20, 1.0), (30, 2.0), (40, 2.5), (50, 2.2)]
 ENDED = [(10, 1.0), (20, 2.0), (25, 0.5)]
 NANS = list(enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1))
@@ -92,9 +92,9 @@ KEPT = {
     "interruptions, better than all": (TENS, [*SCORES, (55, -1.0)], [20, 30, 40, 50, 55], 20),
     "and later": (TENS, [(9, -1.0), *SCORES, (55, -1.0), (60, 4.0)], [20, 40, 50, 60], 20),
     "an interruption alone": (TENS, [(7, 3.0)], [7], 7),
-    "a score that is NaN": ({"keep": 1, "evaluate_every": 1}, NANS, [2, 5], 2),
+    "a score that is NaN": ({"max_to_keep": 1, "evaluate_every": 1}, NANS, [2, 5], 2),
     # so a run that is then given more steps has what it would have had
-    "the end beside the others": (TENS | {"keep": 1, "steps": 25}, ENDED, [10, 20, 25], 25),
+    "the end beside the others": (TENS | {"max_to_keep": 1, "steps": 25}, ENDED, [10, 20, 25], 25),
 }
 
 
@@ -181,7 +181,7 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
 
 def test_what_a_kill_kept_from_being_removed_is_removed_where_a_run_goes_on(tmp_path):
     with Checkpoints(
-        tmp_path, TrainingConfig(keep=9, evaluate_every=1), writing=True
+        tmp_path, TrainingConfig(max_to_keep=9, evaluate_every=1), writing=True
     ) as checkpoints:
         for step, loss in enumerate(LOSSES, 1):
             checkpoints.save(step, trees(step), loss)

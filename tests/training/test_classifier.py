@@ -36,7 +36,7 @@ def logistic(classes=3, seed=0, scale=1.0):
 
 
 def task_of(classes=3, **settings):
-    """The task of a logistic regression, each member's its own."""
+    """The task of a logistic regression, each replica's its own."""
 
     def init(rng):
         model = logistic(classes)
@@ -141,15 +141,15 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     training = dataclasses.replace(TRAINING, seeds=2, label_smoothing=0.1)
     task = task_of(classes, label_smoothing=0.1)  # in training only
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
-    members = trainer.init()
+    replicas = trainer.init()
     shards = trainer.num_shards
     batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, shards)
-    means = validate(trainer, members.parameters, batches)
-    for member, one in enumerate(trainer.models(members.parameters)):
+    means = validate(trainer, replicas.parameters, batches)
+    for replica, one in enumerate(trainer.models(replicas.parameters)):
         log_p = log_softmax(joined_of(one, tokens))
         loss = -log_p[np.arange(21), labels].mean()
-        assert means["loss"][member] == pytest.approx(loss, abs=1e-5)
-        assert means["accuracy"][member] == pytest.approx((log_p.argmax(-1) == labels).mean())
+        assert means["loss"][replica] == pytest.approx(loss, abs=1e-5)
+        assert means["accuracy"][replica] == pytest.approx((log_p.argmax(-1) == labels).mean())
 
 
 # Losses

@@ -33,7 +33,7 @@ from tlite.training.metrics import read_metrics
 TOKENS = np.tile(np.arange(5), 20)
 MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(
-    steps=12, batch_size=4, evaluate_every=2, select="accuracy", precision="float32"
+    steps=12, batch_size=4, evaluate_every=2, best_metric="accuracy", precision="float32"
 )
 
 
@@ -56,7 +56,7 @@ def test_the_least_score_is_the_best_of_what_is_selected():
     line = {"loss": 2.0, "accuracy": 0.25, "bleu": 30.0}
     scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
     for select, score in scores.items():
-        config = dataclasses.replace(TRAINING, select=select)
+        config = dataclasses.replace(TRAINING, best_metric=select)
         assert score_of(config, line) == score
         assert score_of(config, {"loss": None}) == math.inf
 
@@ -73,7 +73,7 @@ def trained():
         found = iter(accuracies)
         batches = validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards)
 
-        def measure(members, means):
+        def measure(replicas, means):
             return {"accuracy": np.array([next(found)])}
 
         folder.mkdir(exist_ok=True)
@@ -87,10 +87,10 @@ def interrupted_at(monkeypatch, step, action):
     """`action` is done while `step` is computed."""
     compute = Trainer.train
 
-    def train(trainer, members, first, num_steps):
+    def train(trainer, replicas, first, num_steps):
         if first < step <= first + num_steps:
             action()
-        return compute(trainer, members, first, num_steps)
+        return compute(trainer, replicas, first, num_steps)
 
     monkeypatch.setattr(Trainer, "train", train)
 
@@ -110,20 +110,20 @@ def saved(folder):
 
 def test_training_ends_when_patience_is_out_and_does_not_go_on(trained, tmp_path, capsys):
     folder = tmp_path / "run"
-    members = trained(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
+    replicas = trained(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
     assert "no better validation in the last 2: ended at step 8\n" in capsys.readouterr().out
     assert validated(folder) == [2, 4, 6, 8]
     content = (folder / "metrics.jsonl").read_text()
     again = trained(folder, [], patience=2)
     assert "ended at step 8" in capsys.readouterr().out
     assert (folder / "metrics.jsonl").read_text() == content
-    jax.tree.map(np.testing.assert_array_equal, again.parameters, members.parameters)
+    jax.tree.map(np.testing.assert_array_equal, again.parameters, replicas.parameters)
 
 
 def test_without_patience_training_goes_on_and_keeps_the_last_checkpoints_and_the_best(
     trained, tmp_path
 ):
-    trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], keep=3)
+    trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
     assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
     assert saved(tmp_path / "run") == [4, 8, 10, 12]
 
@@ -270,10 +270,10 @@ def test_a_training_loss_that_is_not_finite_ends_the_run_and_tells_the_best_chec
 ):
     compute = Trainer.train
 
-    def train(trainer, members, first, num_steps):
-        members, losses = compute(trainer, members, first, num_steps)
+    def train(trainer, replicas, first, num_steps):
+        replicas, losses = compute(trainer, replicas, first, num_steps)
         steps = first + 1 + np.arange(num_steps)[:, None]
-        return members, losses | {"loss": np.where(steps >= 6, np.nan, losses["loss"])}
+        return replicas, losses | {"loss": np.where(steps >= 6, np.nan, losses["loss"])}
 
     monkeypatch.setattr(Trainer, "train", train)
     told = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
@@ -302,16 +302,16 @@ def test_a_run_none_of_whose_validations_is_finite_fails(trained, tmp_path, find
 
 def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     """Its validations and its share of every mean are left out."""
-    config = dataclasses.replace(TRAINING, steps=6, seeds=3, select="loss")
+    config = dataclasses.replace(TRAINING, steps=6, seeds=3, best_metric="loss")
     trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.local_devices()[:1])
     batches, compute = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.train
 
-    def train(trainer, members, first, num_steps):
-        members, losses = compute(trainer, members, first, num_steps)
+    def train(trainer, replicas, first, num_steps):
+        replicas, losses = compute(trainer, replicas, first, num_steps)
         poisoned = first + num_steps >= 3  # seed 1
         spoil = lambda a: jnp.where(jnp.arange(3).reshape(3, *[1] * (a.ndim - 1)) == 1, jnp.nan, a)  # noqa: E731
-        parameters = jax.tree.map(spoil, members.parameters) if poisoned else members.parameters
-        return members._replace(parameters=parameters), losses
+        parameters = jax.tree.map(spoil, replicas.parameters) if poisoned else replicas.parameters
+        return replicas._replace(parameters=parameters), losses
 
     monkeypatch.setattr(Trainer, "train", train)
     tmp_path.joinpath("run").mkdir()
@@ -319,7 +319,7 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
     fit(trainer, tmp_path / "run", batches, MODEL.context)  # the end is read back
     assert capsys.readouterr().err.count("warning: the training loss of seed 1 ") == 1
     last = lines_of(tmp_path / "run")[-1]
-    losses = last["loss_members"]
+    losses = last["loss_replicas"]
     assert [loss is None for loss in losses] == [False, True, False]
     assert last["loss"] == pytest.approx((losses[0] + losses[2]) / 2)
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:

@@ -1,4 +1,4 @@
-"""metrics.jsonl is appended to, cut back, and summed up over members; examples.npz is read back."""
+"""metrics.jsonl is appended to, cut back, summed up over seeds; examples.npz is read back."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from tlite.training.metrics import (
     read_examples,
     read_metrics,
     save_examples,
-    split_member,
+    split_replica,
     summarise,
 )
 
@@ -109,7 +109,7 @@ FOREIGN = [
     b"{" * 5000,
     b'{"step": "2", "split": "training", "loss": 1}',
     b'{"step": 2, "split": "training", "loss": "low"}',
-    b'{"step": 2, "split": "training", "loss": 1, "loss_members": [1, "x"]}',
+    b'{"step": 2, "split": "training", "loss": 1, "loss_replicas": [1, "x"]}',
     b'{"step": 2, "split": 7, "loss": 1}',
     b'{"step": true, "split": "training"}',
     b"",
@@ -154,7 +154,7 @@ def test_a_run_folder_that_is_gone_is_told(tmp_path, act):
 def test_for_pictures_a_long_run_is_thinned_to_means(path):
     steps = range(1, 1001)
     content = [
-        {"step": s, "split": "training", "loss": float(s), "loss_members": [s - 1.0, s + 1.0]}
+        {"step": s, "split": "training", "loss": float(s), "loss_replicas": [s - 1.0, s + 1.0]}
         for s in steps
     ]
     content[4]["loss"] = None
@@ -166,24 +166,24 @@ def test_for_pictures_a_long_run_is_thinned_to_means(path):
     training = [line for line in thin if line["split"] == "training"]
     assert [line["step"] for line in training] == list(range(10, 1001, 10))
     assert training[1]["loss"] == pytest.approx(15.5)
-    assert training[1]["loss_members"] == pytest.approx([14.5, 16.5])
+    assert training[1]["loss_replicas"] == pytest.approx([14.5, 16.5])
     assert training[0]["loss"] == pytest.approx((55 - 5) / 9)
     assert thin[-1] == content[-1]
 
 
-def test_the_mean_of_lines_is_of_the_members_that_are_not_out(path):
+def test_the_mean_of_lines_is_of_the_replicas_that_are_not_out(path):
     first = {"step": 1, "split": "training"} | summarise({"loss": np.array([1.0, 3.0])})
-    out = {"loss": 5.0, "loss_spread": None, "loss_members": [None, 5.0], "perplexity": None}
+    out = {"loss": 5.0, "loss_spread": None, "loss_replicas": [None, 5.0], "perplexity": None}
     content = [first, first | out | {"step": 2}, first | out | {"step": 3}, first | out]
     path.write_text("".join(json.dumps(line) + "\n" for line in content))
     one, other = read_metrics(path, most=2)
-    assert (one["loss"], one["loss_members"]) == (3.5, [1.0, 4.0])
+    assert (one["loss"], one["loss_replicas"]) == (3.5, [1.0, 4.0])
     assert one["loss_spread"] == first["loss_spread"]
-    assert (other["loss_members"], other["loss_spread"]) == ([None, 5.0], None)
+    assert (other["loss_replicas"], other["loss_spread"]) == ([None, 5.0], None)
     assert other["perplexity"] is None
 
 
-members = st.integers(1, 4).flatmap(
+replicas = st.integers(1, 4).flatmap(
     lambda number: st.fixed_dictionaries(
         {
             name: st.lists(
@@ -195,12 +195,12 @@ members = st.integers(1, 4).flatmap(
 )
 
 
-@given(members)
-def test_a_member_of_a_summary_is_the_summary_of_the_member(losses):
+@given(replicas)
+def test_a_replica_of_a_summary_is_the_summary_of_the_replica(losses):
     line = {"step": 3, "split": "validation"}
-    for member in range(len(losses["loss"])):
-        alone = {name: values[member : member + 1] for name, values in losses.items()}
-        assert split_member(line | summarise(losses), member) == line | summarise(alone)
+    for replica in range(len(losses["loss"])):
+        alone = {name: values[replica : replica + 1] for name, values in losses.items()}
+        assert split_replica(line | summarise(losses), replica) == line | summarise(alone)
 
 
 @pytest.mark.filterwarnings("error")  # a loss that is not finite has a sentence of its own

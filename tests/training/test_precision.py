@@ -58,12 +58,12 @@ def test_only_the_matrices_of_linear_layers_become_bfloat16():
 def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
     trainers = [make_trainer(precision=name) for name in ("mixed", "float32")]
     start = host_copy(trainers[0].init())
-    (members, mixed), (_, plain) = (one.train(one.place(start), 0, 40) for one in trainers)
-    assert {leaf.dtype for leaf in jax.tree.leaves(members.optimizer)} <= {
+    (replicas, mixed), (_, plain) = (one.train(one.place(start), 0, 40) for one in trainers)
+    assert {leaf.dtype for leaf in jax.tree.leaves(replicas.optimizer)} <= {
         jnp.dtype("float32"),
         jnp.dtype("int32"),
     }
-    assert {a.dtype for a in members.parameters.values()} == {jnp.dtype(jnp.float32)}
+    assert {a.dtype for a in replicas.parameters.values()} == {jnp.dtype(jnp.float32)}
     assert (mixed["loss"] != plain["loss"]).any()
     np.testing.assert_allclose(mixed["loss"], plain["loss"], atol=0.0075)
 

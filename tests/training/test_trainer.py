@@ -1,4 +1,4 @@
-"""How training is computed changes no number: devices, shards, parts of a batch, calls, members."""
+"""How training is computed changes no number: devices, shards, micro-batches, calls, seeds."""
 
 import dataclasses
 import functools
@@ -25,13 +25,13 @@ SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=Tr
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
 SEVERAL = {"seeds": 2, "clip_norm": 0.5}
 MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
-SHARDED = {"placement": "sharded", "model_devices": 2}
+SHARDED = {"sharding": "fsdp", "fsdp_inner": 2}
 
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
     """Arrays of 64 elements or more are divided."""
-    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
 
 
 @functools.cache
@@ -48,19 +48,19 @@ def start_of(trainer):
 
 
 def begin(trainer, alike=None):
-    """The members before their first step; or those of one that starts alike: compiled once."""
+    """The replicas before their first step; or those of one that starts alike: compiled once."""
     return trainer.place(start_of(alike or trainer))
 
 
 @functools.cache
 def run(trainer, parts=(10,), alike=None):
-    """All parameters of each member as one row, and the losses of each step."""
-    members, step, history = begin(trainer, alike), 0, []
+    """All parameters of each replica as one row, and the losses of each step."""
+    replicas, step, history = begin(trainer, alike), 0, []
     for num_steps in parts:
-        members, losses = trainer.train(members, step, num_steps)
+        replicas, losses = trainer.train(replicas, step, num_steps)
         history.append(losses["loss"])
         step += num_steps
-    return flat(members.parameters), np.concatenate(history)
+    return flat(replicas.parameters), np.concatenate(history)
 
 
 def flat(parameters):
@@ -75,8 +75,12 @@ def assert_same(one, other):
 HOW = {
     "devices": (4, {}, {}),
     "devices of several seeds": (4, {}, SEVERAL),
-    "parts of a batch": (2, {"examples_per_device": 1}, {}),
-    "shards": (4, SHARDED | {"accumulate": 2, "batch_size": 4}, {"model": SCANNED}),
+    "parts of a batch": (2, {"per_device_batch_size": 1}, {}),
+    "shards": (
+        4,
+        SHARDED | {"gradient_accumulation_steps": 2, "batch_size": 4},
+        {"model": SCANNED},
+    ),
 }
 
 
@@ -96,8 +100,8 @@ def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
         for scan in (False, True)
     )
     for steps in (0, 1):
-        members = [trainer.train(begin(trainer), 0, steps)[0] for trainer in (plain, scanned)]
-        by_list, by_scan = ({n: a[0] for n, a in m.parameters.items()} for m in members)
+        replicas = [trainer.train(begin(trainer), 0, steps)[0] for trainer in (plain, scanned)]
+        by_list, by_scan = ({n: a[0] for n, a in m.parameters.items()} for m in replicas)
         by_scan = unstack_blocks(by_scan)
         assert by_scan.keys() == by_list.keys()
         for name, array in by_list.items():
@@ -105,8 +109,8 @@ def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
 
 
 def test_of_a_sharded_model_each_device_has_a_part():
-    members = begin(make_trainer(4, **HOW["shards"][1], model=SCANNED))
-    parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
+    replicas = begin(make_trainer(4, **HOW["shards"][1], model=SCANNED))
+    parts = [a.addressable_shards[0].data.size / a.size for a in replicas.parameters.values()]
     assert min(parts) == 1 / 4
 
 
@@ -134,8 +138,8 @@ def test_initial_parameters_replace_drawn_ones(changes):
 
 @pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (2, 100)])
 def test_batches_are_cut_to_fit_the_devices(num_devices, at_a_time):
-    config = make_trainer(num_devices, examples_per_device=at_a_time).config
-    parts = config.batch_size // num_devices, config.accumulate
+    config = make_trainer(num_devices, per_device_batch_size=at_a_time).config
+    parts = config.batch_size // num_devices, config.gradient_accumulation_steps
     assert parts == {(1, 3): (2, 4), (2, 2): (2, 2), (2, 100): (4, 1)}[num_devices, at_a_time]
 
 
@@ -177,15 +181,15 @@ def test_validation_does_not_depend_on_the_batch_size():
     windows, targets = (a.reshape(-1, MODEL.context) for a in (padded[:-1], padded[1:]))
     for num_devices, batch_size in ((4, 3), (1, 64)):
         trainer = make_trainer(num_devices, **SEVERAL)
-        members = begin(trainer, make_trainer(**SEVERAL))
+        replicas = begin(trainer, make_trainer(**SEVERAL))
         batches = validation_batches(TOKENS, MODEL.context, batch_size, trainer.num_shards)
         assert batches[2].sum() == len(TOKENS) - 1
-        means = validate(trainer, members.parameters, batches)
-        for member, model in enumerate(trainer.models(members.parameters)):
+        means = validate(trainer, replicas.parameters, batches)
+        for replica, model in enumerate(trainer.models(replicas.parameters)):
             log_p = np.asarray(log_softmax(model, windows))
             losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()
             expected = losses[: len(TOKENS) - 1].mean()
-            assert means["loss"][member] == pytest.approx(expected, abs=1e-5)
+            assert means["loss"][replica] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("task", [generator_task(MODEL), generator_task(MODEL, 0.5)])
@@ -196,7 +200,7 @@ def test_label_smoothing_of_config_and_task_must_agree(task):
 
 def test_everything_is_compiled_once():
     trainer = make_trainer(4)
-    members = begin(trainer)
+    replicas = begin(trainer)
     batches = validation_batches(TOKENS, MODEL.context, 4, 4)
     compilations = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -204,10 +208,10 @@ def test_everything_is_compiled_once():
     )
 
     def rounds(step, lengths):
-        nonlocal members
+        nonlocal replicas
         for num_steps in lengths:
-            members, _ = trainer.train(members, step, num_steps)
-            trainer.evaluate(members.parameters, batches)
+            replicas, _ = trainer.train(replicas, step, num_steps)
+            trainer.evaluate(replicas.parameters, batches)
             step += num_steps
         return len(compilations)
 
@@ -215,7 +219,7 @@ def test_everything_is_compiled_once():
     assert rounds(3, [5, 1, 7, 2]) == first
 
 
-def test_a_replicated_model_has_one_exchange_and_members_have_none(monkeypatch):
+def test_a_replicated_model_has_one_exchange_and_replicas_have_none(monkeypatch):
     """The gradient of all, the loss, the accuracy and their counts."""
     monkeypatch.undo()
     trainer = make_trainer(2)
@@ -226,9 +230,9 @@ def test_a_replicated_model_has_one_exchange_and_members_have_none(monkeypatch):
 
 def test_without_a_learning_rate_nothing_moves_and_batches_and_noise_differ_by_step_and_seed():
     trainer = make_trainer(**SEVERAL)
-    members = begin(trainer)._replace(learning_rate=jnp.zeros(2))
-    members, history = trainer.train(members, 0, 10)
-    np.testing.assert_array_equal(flat(members.parameters), flat(start_of(trainer).parameters))
+    replicas = begin(trainer)._replace(learning_rate=jnp.zeros(2))
+    replicas, history = trainer.train(replicas, 0, 10)
+    np.testing.assert_array_equal(flat(replicas.parameters), flat(start_of(trainer).parameters))
     assert len(np.unique(history["loss"])) == history["loss"].size
 
 
@@ -236,14 +240,14 @@ def test_without_a_learning_rate_nothing_moves_and_batches_and_noise_differ_by_s
 
 NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
 QUIET = dataclasses.replace(MODEL, dropout=0.0)
-NORMED = {"model": QUIET, "norms": True, "clip_norm": 1e-3} | {
+NORMED = {"model": QUIET, "log_norms": True, "clip_norm": 1e-3} | {
     "learning_rate": 1e-2,
     "adam_epsilon": 1e-8,
 }
 
 
 def length(arrays):
-    """Of each member's arrays (M, ...)."""
+    """Of each replica's arrays (M, ...)."""
     squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
     return np.sqrt(sum(squares))
 
@@ -269,8 +273,8 @@ def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
         return total / count
 
     gradient = gradient_of({name: a[0] for name, a in before.items()})
-    members, history = trainer.train(begin(trainer), 0, 1)
-    moved = [np.asarray(members.parameters[n], np.float64) - a for n, a in before.items()]
+    replicas, history = trainer.train(begin(trainer), 0, 1)
+    moved = [np.asarray(replicas.parameters[n], np.float64) - a for n, a in before.items()]
     expected = {
         "gradient_norm": length(a[None] for a in gradient.values()),
         "parameter_norm": length(before.values()),
@@ -280,7 +284,7 @@ def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
         np.testing.assert_allclose(history[name][0], right, rtol=1e-3)
 
 
-@pytest.mark.parametrize("changes", [{"batch_size": 2, "accumulate": 4}, SHARDED])
+@pytest.mark.parametrize("changes", [{"batch_size": 2, "gradient_accumulation_steps": 4}, SHARDED])
 def test_norms_do_not_depend_on_how_it_is_computed(changes):
     alone, divided = make_trainer(**NORMED), make_trainer(4, **NORMED | changes)
     assert divided.num_shards > 1

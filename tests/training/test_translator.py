@@ -211,8 +211,8 @@ def start_of(trainer):
 def run(trainer, alike=None):
     """Parameters after eight steps, and the losses of each; from the start of one that is alike."""
     start = start_of(alike or trainer)
-    members, losses = trainer.train(trainer.place(start), 0, 8)
-    rows = [np.asarray(a).reshape(len(a), -1) for a in members.parameters.values()]
+    replicas, losses = trainer.train(trainer.place(start), 0, 8)
+    rows = [np.asarray(a).reshape(len(a), -1) for a in replicas.parameters.values()]
     return np.concatenate(rows, axis=1), losses["loss"]
 
 
@@ -235,21 +235,23 @@ def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
 def test_means_over_batches_are_computed_by_hand(size):
     """Without the label smoothing, which only training has."""
     given, trainer = pairs(11), make_trainer(**TOGETHER)
-    members = trainer.place(start_of(trainer))
+    replicas = trainer.place(start_of(trainer))
     batches = in_batches(tuple(map(pad_tokens, given)), size, trainer.num_shards)
-    means = validate(trainer, members.parameters, batches)
-    for member, one in enumerate(trainer.models(members.parameters)):
+    means = validate(trainer, replicas.parameters, batches)
+    for replica, one in enumerate(trainer.models(replicas.parameters)):
         losses, hits = losses_by_hand(one, *given)
-        assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
-        assert means["accuracy"][member] == pytest.approx(np.mean(hits))
+        assert means["loss"][replica] == pytest.approx(np.mean(losses), abs=1e-5)
+        assert means["accuracy"][replica] == pytest.approx(np.mean(hits))
 
 
-@pytest.mark.parametrize(("devices", "size", "accumulate"), [(4, 2, 12), (3, 8, 3)])
+@pytest.mark.parametrize(
+    ("devices", "size", "gradient_accumulation_steps"), [(4, 2, 12), (3, 8, 3)]
+)
 def test_devices_and_accumulated_batches_change_nothing(devices, size, accumulate):
     """Each of eight updates sees all 24 pairs: in one batch; or in several, which as many devices
     as there are have filled up to a multiple of them, whatever divides the number of tokens."""
     whole = make_trainer(num_buckets=1, model=QUIET, batch_size=8 * 24)
-    settings = {"batch_size": 8 * size, "accumulate": accumulate}
+    settings = {"batch_size": 8 * size, "gradient_accumulation_steps": accumulate}
     parts = make_trainer(devices, num_buckets=1, model=QUIET, **settings)
     assert parts.num_shards == devices
     assert_same(run(parts, whole), run(whole))

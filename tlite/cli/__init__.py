@@ -22,25 +22,26 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from tlite.cli import experiment_files as files
+from tlite import distributed
 from tlite.cli import options
+from tlite.distributed import devices
 from tlite.errors import CollectiveError, Interrupted, UserError, lack_of_memory, system_reason
-from tlite.parallel import devices, processes
+from tlite.runs import experiment_files as files
 from tlite.terminal import printable
 from tlite.user_code import name_files
 
 COMMANDS = {
-    "prepare": (options.Prepare, "commands"),
-    "evaluate": (options.Evaluate, "commands"),
-    "generate": (options.Generate, "texts"),
-    "classify": (options.Classify, "texts"),
-    "translate": (options.Translate, "texts"),
-    "compare": (options.Compare, "commands"),
-    "inspect": (options.Inspect, "commands"),
-    "follow": (options.Follow, "follow"),
-    "export": (options.Export, "commands"),
-    "experiments": (options.Experiments, "experiment_files"),
-    "runs": (options.Runs, "experiment_files"),
+    "prepare": (options.Prepare, "tlite.cli.commands"),
+    "evaluate": (options.Evaluate, "tlite.cli.commands"),
+    "generate": (options.Generate, "tlite.cli.texts"),
+    "classify": (options.Classify, "tlite.cli.texts"),
+    "translate": (options.Translate, "tlite.cli.texts"),
+    "compare": (options.Compare, "tlite.cli.commands"),
+    "inspect": (options.Inspect, "tlite.cli.commands"),
+    "follow": (options.Follow, "tlite.report.tracking"),
+    "export": (options.Export, "tlite.cli.commands"),
+    "experiments": (options.Experiments, "tlite.runs.experiment_files"),
+    "runs": (options.Runs, "tlite.runs.experiment_files"),
 }
 """What each can be told, and the file here that has the function of its name; `train`, `plan` and
 `launch` read more than options."""
@@ -80,8 +81,8 @@ _SYNONYMS = {
     "num-samples num-return-sequences": "samples",
     "max-steps max-iters num-steps train-steps iterations epochs num-train-epochs": "steps",
     "batch train-batch-size": "batch-size",
-    "per-device-train-batch-size device-batch-size": "examples-per-device",
-    "gradient-accumulation-steps": "accumulate",
+    "per-device-train-batch-size device-batch-size": "per-device-batch-size",
+    "gradient-accumulation-steps": "gradient_accumulation_steps",
     "eval-interval eval-steps eval-every": "evaluate-every",
     "warmup warmup-iters": "warmup-steps",
     "grad-clip max-grad-norm clipnorm": "clip-norm",
@@ -94,7 +95,7 @@ _SYNONYMS = {
     "num-key-value-heads num-kv-heads": "attention.num-kv-heads",
     "dtype": "precision",
     "out-dir output-dir": "run",
-    "save-total-limit": "keep",
+    "save-total-limit": "max_to_keep",
 }
 SYNONYMS = {
     f"--{name}": [f"--{option}" for option in options.split()]
@@ -118,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     code = _told(_command, sys.argv[1:] if arguments is None else arguments)
     # What can't be written is told while it can be.
     code = _told(sys.stdout.flush) or code
-    return _told(processes.leave) or code
+    return _told(distributed.shutdown) or code
 
 
 def _told(action: Callable, *given: Any) -> int:
@@ -130,7 +131,7 @@ def _told(action: Callable, *given: Any) -> int:
         action(*given)
         return 0
     except (WrongOption, Interrupted) as stop:  # the same in all of the run's processes
-        if processes.is_first():
+        if distributed.is_process0():
             _say(stop, stop.exit_code)
         return stop.exit_code
     except CollectiveError as error:
@@ -146,8 +147,8 @@ def _told(action: Callable, *given: Any) -> int:
             raise
         code = 2
         _say(sentence, code)
-    if processes.count() > 1:
-        processes.fail(code)
+    if distributed.process_count() > 1:
+        distributed.abort(code)
     return code
 
 
@@ -159,7 +160,11 @@ def _sentence(error: Exception) -> str | None:
         return ": ".join(map(str, filter(None, (error.filename, system_reason(error)))))
     if isinstance(error, RecursionError):
         return "what was to be read is nested too deeply"
-    return lack_of_memory(error) or processes.lost_peer(error) or devices.lack_of_platform()
+    return (
+        lack_of_memory(error)
+        or distributed.peer_failure_message(error)
+        or devices.lack_of_platform()
+    )
 
 
 def _say(what: object, code: int) -> None:
@@ -190,7 +195,7 @@ def _command(arguments: list[str]) -> None:
         asked = parse(kind, rest, f"tlite {command}")
         devices.prepare_devices()
         # It imports JAX: a misspelt option is told before that.
-        module = importlib.import_module(f"tlite.cli.{file}")
+        module = importlib.import_module(file)
         name_files(getattr(asked, "code", ()))
         getattr(module, command)(asked)
     else:
@@ -201,7 +206,7 @@ def _command(arguments: list[str]) -> None:
 
 
 def _launch(arguments: list[str]) -> NoReturn:
-    from tlite.parallel.launch import launch
+    from tlite.distributed.launch import launch
 
     at = arguments.index("train") if "train" in arguments else len(arguments)
     if at == len(arguments) and HELP.isdisjoint(arguments):
@@ -221,7 +226,7 @@ def _train(arguments: list[str]) -> None:
     if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
         place = asked.coordinator, asked.processes, asked.process
         detect = asked.distributed == "auto"
-        processes.join(*place, detect=detect, heartbeat=asked.heartbeat)
+        distributed.initialize(*place, detect=detect, heartbeat=asked.heartbeat)
     if file is None:
         from tlite.cli import commands
 
@@ -230,19 +235,19 @@ def _train(arguments: list[str]) -> None:
         return
     print(printable(f"experiment: {file.resolve()}"), flush=True)
     found = files.load_variants(file)
-    from tlite.cli.parts import read_experiments
+    from tlite.cli.overrides import read_experiments
 
     about = f"Train {file}." + (f" Its variants: {', '.join(found[1])}." if found[1] else "")
     experiments = read_experiments(name, asked, words, *found, about)
     resume = asked.resume == "auto"
     if len(experiments) == 1:
-        from tlite.recipes.kinds import start
+        from tlite.runs.kinds import start
 
         start(*experiments.values(), asked.run, resume=resume).train(asked.profile)
     elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
-        from tlite.recipes.study_training import train_study  # SciPy is slow to import
+        from tlite.runs.study import train_study  # SciPy is slow to import
 
         train_study(experiments, asked.run, resume=resume)
 
@@ -265,7 +270,7 @@ def _plan(arguments: list[str]) -> None:
     experiment = files.load_experiment(files.find_experiment(name))
     import jax
 
-    from tlite.cli.parts import with_options
+    from tlite.cli.overrides import with_options
     from tlite.planning.plan import plan, read_mesh
 
     about = f"tlite plan {name}", options.Plan.__doc__

@@ -22,10 +22,10 @@ from tlite.experiment import (
 )
 from tlite.pretrained import is_pretrained, learn_bpe
 from tlite.pretrained.tokenizers import open_tokenizer
-from tlite.recipes import ClassifierRecipe, TranslatorRecipe, kinds, open_recipe
-from tlite.recipes.recipe import check_member
+from tlite.runs import ClassifierRun, TranslatorRun, kinds, open_run_with_data
+from tlite.runs.run import check_replica
 from tlite.text import ByteTokenizer, CharTokenizer
-from tlite.training.runs import STUDY, check_shared
+from tlite.training.run_dir import STUDY, check_shared
 
 LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 
@@ -70,27 +70,27 @@ def resume(options: Resume) -> None:
     if (options.resume / STUDY).is_file():
         if options.steps is not None or options.profile:
             raise UserError("--steps and --profile are for a run: name one in the study")
-        from tlite.recipes import study_training
+        from tlite.runs import study
 
-        study_training.resume_study(options.resume)
+        study.resume_study(options.resume)
         return
-    open_recipe(options.resume, options.steps).train(options.profile)
+    open_run_with_data(options.resume, options.steps).train(options.profile)
 
 
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
     asked = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
     given = {name: value for name, value in asked.items() if value != getattr(Evaluate, name)}
-    recipe = None if is_pretrained(options.run) else open_recipe(options.run)
-    known = {"checkpoint", "split", "member"} if recipe else {"path"}
-    if isinstance(recipe, TranslatorRecipe):
+    run = None if is_pretrained(options.run) else open_run_with_data(options.run)
+    known = {"checkpoint", "split", "replica"} if run else {"path"}
+    if isinstance(run, TranslatorRun):
         known |= {*Search.__dataclass_fields__}
     for name in given.keys() - known:
         raise UserError(f"there is no option --{name.replace('_', '-')} for {options.run}")
-    if options.member not in (0, "all") and not isinstance(recipe, ClassifierRecipe):
-        raise UserError(f"--member must be 0 or all for {options.run}, not {options.member}")
-    if recipe:
-        recipe.evaluate(**given)
+    if options.replica not in (0, "all") and not isinstance(run, ClassifierRun):
+        raise UserError(f"--replica must be 0 or all for {options.run}, not {options.replica}")
+    if run:
+        run.evaluate(**given)
     else:
         kinds.evaluate_text(options.run, options.path)
 
@@ -98,7 +98,7 @@ def evaluate(options: Evaluate) -> None:
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
-    settings = {"checkpoint": options.checkpoint, "member": options.member}
+    settings = {"checkpoint": options.checkpoint, "replica": options.replica}
     family = kinds.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
@@ -115,12 +115,12 @@ def inspect(options: Inspect) -> None:
     """Draw every picture of a run or a model, and write one page with all of them."""
     from tlite.report import inspect_pretrained, inspect_run
 
-    settings = options.checkpoint, options.member, options.text, options.to
+    settings = options.checkpoint, options.replica, options.text, options.to
     if is_pretrained(options.run):
         path = inspect_pretrained(options.run, *settings)
     else:
-        recipe = open_recipe(options.run)
-        check_member(options.member, len(recipe.experiment.training.members))
-        path = inspect_run(recipe, *settings)
+        run = open_run_with_data(options.run)
+        check_replica(options.replica, len(run.experiment.training.seed_range))
+        path = inspect_run(run, *settings)
     number = len(list(path.parent.glob("*.png")))
     print(f"{number} pictures in {path.parent}; all of them on one page: {path}")

@@ -14,7 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.errors import UserError
-from tlite.training.runs import LATEST, check_local, find_run
+from tlite.training.run_dir import LATEST, check_local, find_run
 
 
 def one_word(
@@ -62,13 +62,13 @@ class OfRun:
     """The file with your own functions that the run was made with; may be given again."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
-    member: int = 0
+    replica: int = 0
     """Which of the run's models, where several were trained side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfMembers(OfRun):
-    member: int | Literal["all"] = 0
+    replica: int | Literal["all"] = 0
     """Which of the models trained side by side; all: the mean of their probabilities."""
 
 

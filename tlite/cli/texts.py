@@ -15,23 +15,23 @@ from tlite.decoding import Sampler
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.recipes.classifier import are_cut, encode_texts, probabilities
-from tlite.recipes.generator import end_ids, prompt_tokens, write_sample
-from tlite.recipes.kinds import open_model, warn_of_unheeded
-from tlite.recipes.translator import encode_sources, with_search
+from tlite.runs.classifier import are_cut, encode_texts, probabilities
+from tlite.runs.generator import end_ids, prompt_tokens, write_sample
+from tlite.runs.kinds import open_model, warn_of_unheeded
+from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import printable, show
 from tlite.text import Tokenizer
-from tlite.training.runs import Run
+from tlite.training.run_dir import RunDir
 
 NAMED = 5  # unknown words
 
 
 def generate(options: Generate) -> None:
     """Print what the model of a run writes after the prompt."""
-    asked = options.run, GeneratorExperiment, options.checkpoint, options.member
+    asked = options.run, GeneratorExperiment, options.checkpoint, options.replica
     model, tokenizer, source = open_model(*asked)
     prompt = options.prompt
-    if isinstance(source, Run):
+    if isinstance(source, RunDir):
         prompt = (source.experiment.prompt or None) if prompt is None else prompt
         ends = end_ids(tokenizer)
     else:
@@ -75,13 +75,13 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | None, unknown: bool) -> np
 
 def classify(options: Classify) -> None:
     """Print the class and the probabilities of each text; without texts, of each line read."""
-    asked = options.run, ClassifierExperiment, options.checkpoint, options.member
+    asked = options.run, ClassifierExperiment, options.checkpoint, options.replica
     model, tokenizer, source = open_model(*asked)
     texts = list(options.texts) or read_input("classify")
     for number, text in enumerate(texts, 1):
         if not tokenizer.words(text):
             warn(f"text {number} has no word in it")
-    if isinstance(source, Run):
+    if isinstance(source, RunDir):
         read = source.experiment, tokenizer, texts
         tokens, cut = encode_texts(*read), are_cut(*read)
     else:
@@ -90,7 +90,7 @@ def classify(options: Classify) -> None:
         tokens = tokenizer.encode_texts(texts, context if any(cut) else None)
     tell_unread(tokenizer, texts, cut)
     rows = probabilities(model, tokens)
-    classes = source.experiment.data.classes if isinstance(source, Run) else source.labels
+    classes = source.experiment.data.classes if isinstance(source, RunDir) else source.labels
     if options.format == "jsonl":
         for text, row in zip(texts, rows.tolist(), strict=True):
             scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
@@ -107,9 +107,9 @@ def classify(options: Classify) -> None:
 
 def translate(options: Translate) -> None:
     """Print the translation of each text; without texts, of each line of a file or of the input."""
-    asked = options.run, TranslatorExperiment, options.checkpoint, options.member
+    asked = options.run, TranslatorExperiment, options.checkpoint, options.replica
     model, tokenizer, source = open_model(*asked)
-    if isinstance(source, Run):
+    if isinstance(source, RunDir):
         experiment = source.experiment
     else:
         experiment = TranslatorExperiment("pretrained", model=model.config)

@@ -30,7 +30,7 @@ def common_measure(rows: Sequence[Row]) -> Measure:
     check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in rows])
     if rows[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, rows))) > 1:
         return MEASURES["bits_per_byte"]
-    return MEASURES[rows[0].training.select]
+    return MEASURES[rows[0].training.best_metric]
 
 
 def _tokenizer(row: Row) -> str:
@@ -64,8 +64,8 @@ def _measured(
     `cut` says whether any of those it is compared with cuts its pairs of texts to its context.
     """
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
-    select = experiment["training"]["select"]
-    found = {"the experiment": kind} | data | {"select": select}
+    select = experiment["training"]["best_metric"]
+    found = {"the experiment": kind} | data | {"best_metric": select}
     if kind == CLASSIFIER:
         return found | {"labels": source.get("labels")}
     if kind == GENERATOR:

@@ -26,7 +26,7 @@ from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.loop import ended, score_of
 from tlite.training.metrics import iterate_metrics
-from tlite.training.runs import RUN, read_config
+from tlite.training.run_dir import RUN, read_config
 
 
 class Measure(NamedTuple):
@@ -84,13 +84,13 @@ class Row:
         The score at the best step is biased: the same validation has chosen that step.
         """
         line = self.validations.get(self.last_validation if step is None else step, {})
-        found = _by_member(line, measure.name)
-        pairs = zip(self.training.members, found, strict=False)
+        found = _by_replica(line, measure.name)
+        pairs = zip(self.training.seed_range, found, strict=False)
         return {} if None in found else {seed: measure.scale * value for seed, value in pairs}
 
     def curve(self, measure: Measure) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
         """Steps of validations, and the measure by model as metrics.jsonl has it."""
-        found = {step: _by_member(line, measure.name) for step, line in self.validations.items()}
+        found = {step: _by_replica(line, measure.name) for step, line in self.validations.items()}
         found = {step: values for step, values in found.items() if None not in values}
         values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
         return np.array([*found], int), values
@@ -154,12 +154,12 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
     of_config = _read_config(folder)
     training, validations, rates, diverged = of_config["training"], {}, {}, None
     for line in iterate_metrics(folder / "metrics.jsonl"):
-        step, losses = line["step"], _by_member(line, "loss")
+        step, losses = line["step"], _by_replica(line, "loss")
         if line["split"] == "validation":
             validations[step] = line
             continue
         if None in losses and diverged is None:
-            seeds = zip(training.members, losses, strict=False)
+            seeds = zip(training.seed_range, losses, strict=False)
             diverged = step, [seed for seed, loss in seeds if loss is None]
         if rate := line.get("tokens_per_second"):
             rates[step] = float(rate)
@@ -179,7 +179,9 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         rates=rates,
         step=max([0, *validations, *rates]),
         best_step=min(finite, default=(math.inf, None))[1],
-        last_validation=max((r["step"] for r in regular if training.select in r), default=None),
+        last_validation=max(
+            (r["step"] for r in regular if training.best_metric in r), default=None
+        ),
         finished=ended(training, lines),
         diverged=diverged,
         failed=failed,
@@ -203,7 +205,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
     model, kind = experiment["model"], experiment["kind"]
-    tokens = training.batch_size * training.accumulate
+    tokens = training.batch_size * training.gradient_accumulation_steps
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)
     return {
@@ -225,6 +227,6 @@ def _saved_sizes(checkpoints: Path) -> dict[str, int]:
     return {name: math.prod(leaf.shape[1:]) for name, leaf in arrays.items()}
 
 
-def _by_member(line: dict, name: str) -> list[float | None]:
+def _by_replica(line: dict, name: str) -> list[float | None]:
     """A value of a line by model; None: not finite, or not known."""
-    return line.get(f"{name}_members", [line.get(name)])
+    return line.get(f"{name}_replicas", [line.get(name)])

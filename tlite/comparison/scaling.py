@@ -118,8 +118,8 @@ def bootstrap(runs: Runs, law: Law, resamples: int = 300, seed: int = 0) -> Law:
     while len(laws) < resamples:
         drawn = runs.chosen(random.integers(number, size=number))
         if min(drawn.kinds) >= 3:
-            members = random.integers(seeds, size=(number, seeds))
-            losses = np.take_along_axis(drawn.losses, members, axis=1)
+            replicas = random.integers(seeds, size=(number, seeds))
+            losses = np.take_along_axis(drawn.losses, replicas, axis=1)
             laws.append(fit(drawn._replace(losses=losses), start=law))
     return Law(*np.array(laws).T[..., None])
 

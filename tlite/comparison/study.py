@@ -9,7 +9,7 @@ from pathlib import Path
 from tlite.config import from_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
-from tlite.training.runs import STUDY, UNREADABLE, replace_file
+from tlite.training.run_dir import STUDY, UNREADABLE, replace_file
 
 
 @dataclass(frozen=True)

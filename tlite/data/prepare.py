@@ -45,8 +45,8 @@ from tlite.data.corpus import (
 )
 from tlite.data.documents import SIZE, Fragment, Piece, Source, plan, read_piece, source_files
 from tlite.data.reading import pieces as read_pieces
+from tlite.distributed.devices import num_cores
 from tlite.errors import Interrupted, UserError, disk_errors
-from tlite.parallel.devices import num_cores
 from tlite.text import load_tokenizer
 from tlite.text.tokenizer import encoding_by_library, read_by_library
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tlite.distributed.devices import cache_folder
 from tlite.errors import UserError
-from tlite.parallel.devices import cache_folder
 
 ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6

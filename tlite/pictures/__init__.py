@@ -279,7 +279,7 @@ def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None 
     """A quantity of metrics.jsonl by step, for training (smoothed) and validation, with its spread.
 
     Training values are averaged over 1/200 of the run, so that the noise of single batches does
-    not hide the course. The band is one standard deviation over the members.
+    not hide the course. The band is one standard deviation over the replicas.
     """
     axes = axes or _new_axes()
     for split, style in (("training", {"alpha": 0.8}), ("validation", {"marker": "o", "ms": 3})):
@@ -287,7 +287,7 @@ def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None 
         if not chosen:
             continue
         width = max(len(chosen) // 200, 1) if split == "training" else 1
-        columns = ["step", name] + [f"{name}_spread"] * (f"{name}_members" in chosen[0])
+        columns = ["step", name] + [f"{name}_spread"] * (f"{name}_replicas" in chosen[0])
         values = np.array([[line[column] for column in columns] for line in chosen], float)
         usable = len(values) // width * width
         means = values[:usable].reshape(-1, width, len(columns)).mean(1)

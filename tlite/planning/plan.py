@@ -21,9 +21,9 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.models.config import describe_components
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.feed import STREAMED, Streamed
-from tlite.training.placement import device_bytes, in_gib, whole
+from tlite.training.loader import STREAMED, Streamed
 from tlite.training.precision import choose_products
+from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
 from tlite.training.step import parameter_rules
 
 PEAK = {
@@ -68,11 +68,11 @@ def plan(
         UserError: an argument is not possible, or there are fewer devices.
     """
     check_plan(experiment, hardware, utilisation)
-    number, by_model = read_mesh(mesh, tpu, experiment.training.model_devices)
+    number, by_model = read_mesh(mesh, tpu, experiment.training.fsdp_inner)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
         raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
-    training = dataclasses.replace(experiment.training, model_devices=by_model)
+    training = dataclasses.replace(experiment.training, fsdp_inner=by_model)
     if training.precision == "auto":
         training = dataclasses.replace(training, precision="mixed")
     model = choose_products(experiment.model, training.precision)
@@ -99,7 +99,7 @@ def check_plan(experiment: Experiment, hardware: str | None, utilisation: float)
         raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
 
 
-def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tuple[int, int]:
+def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
     """Devices in all, and of these over how many a second axis lies, which the config may say too.
 
     Raises:
@@ -113,16 +113,16 @@ def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tupl
                 f"kinds: {', '.join(TPU_KINDS)}"
             )
         if not mesh:
-            return math.prod(map(int, shape.split("x"))), model_devices
+            return math.prod(map(int, shape.split("x"))), fsdp_inner
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
         raise UserError(f"--mesh must be a number of devices or two, 8 or 64x4 say, not {mesh!r}")
     sizes = [int(size) for size in mesh.split("x")]
     if math.prod(sizes) > 2**16:
         raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
-    if len(sizes) > 1 and model_devices not in (1, sizes[1]):
+    if len(sizes) > 1 and fsdp_inner not in (1, sizes[1]):
         told = f"--mesh {mesh} divides a model over {sizes[1]} devices"
-        raise UserError(f"{told}, but --model-devices over {model_devices}: leave one out")
-    return math.prod(sizes), sizes[1] if len(sizes) > 1 else model_devices
+        raise UserError(f"{told}, but --fsdp-inner over {fsdp_inner}: leave one out")
+    return math.prod(sizes), sizes[1] if len(sizes) > 1 else fsdp_inner
 
 
 def tpu_devices(tpu: str) -> list:
@@ -154,7 +154,13 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
     """
 
     def feed(config: TrainingConfig, mesh: Mesh) -> SimpleNamespace:
-        sizes = config.seeds, 1, config.accumulate, config.batch_size, model.context + 1
+        sizes = (
+            config.seeds,
+            1,
+            config.gradient_accumulation_steps,
+            config.batch_size,
+            model.context + 1,
+        )
         lies = NamedSharding(mesh, STREAMED.batches)
         shapes = Streamed(jax.ShapeDtypeStruct(sizes, jnp.uint16, sharding=lies))
         return SimpleNamespace(specs=STREAMED, most_steps=1, shapes=shapes)
@@ -165,7 +171,7 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
 
 def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
     """The sizes of the model and of an update, and how both lie over the devices."""
-    examples = planned.config.batch_size * planned.config.accumulate
+    examples = planned.config.batch_size * planned.config.gradient_accumulation_steps
     print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
     print(f"attention {dict(describe_components(model))['attention']}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
@@ -173,7 +179,10 @@ def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None
     print("each large array divided" if planned.sharded else "parameters whole on each")
     size = planned.config.batch_size // planned.num_shards
     print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
-    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
+    print(
+        f"{size} on a device at a time, {planned.config.gradient_accumulation_steps} times",
+        flush=True,
+    )
 
 
 def print_parameters(planned: Trainer) -> None:
@@ -191,7 +200,7 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
     print("bytes on a device:")
     for name, size in bytes_on_a_device(planned, compiled).items():
         print(f"  {name:34s} {size / 2**30:8.2f} GiB")
-    if kept := whole(planned.shapes, planned.mesh) if planned.sharded else []:
+    if kept := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
         kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in kept)
         print(f"not divided, as their axes don't allow it: {', '.join(kinds)}")
     print("exchanged by a device in an update:")
@@ -201,12 +210,12 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
 
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     """What is kept between steps, what is needed inside of one, and all of it."""
-    members = planned.member_shapes
+    replicas = planned.replica_shapes
     memory = compiled.memory_analysis()
     inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {
-        "parameters": device_bytes(members.parameters),
-        "optimizer": device_bytes(members.optimizer),
+        "parameters": bytes_per_device(replicas.parameters),
+        "optimizer": bytes_per_device(replicas.optimizer),
         "activations, gradients and copies": inside,
         "in all": memory.argument_size_in_bytes + inside,
     }
@@ -215,7 +224,7 @@ def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
 def print_time(planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float) -> None:
     """FLOPs of an update and of the run and, where the hardware is known, their time."""
     config = planned.config
-    tokens = config.batch_size * config.accumulate * model.context * config.seeds
+    tokens = config.batch_size * config.gradient_accumulation_steps * model.context * config.seeds
     flops = flops_of_generator(model)
     print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")

@@ -85,7 +85,7 @@ PICTURES = {
     "Training": {
         "schedule": "The learning rate of every update.",
         "curve-{name}": "The {measure} by step, of training batches (smoothed) and of the "
-        "validation part; a band is one standard deviation over members.",
+        "validation part; a band is one standard deviation over replicas.",
     },
     "Data": {
         "frequencies-{kind}": "The most frequent {kind}s of the text, and what share of all "

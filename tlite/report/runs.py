@@ -18,16 +18,16 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.pretrained import Pretrained
-from tlite.recipes.classifier import ClassifierRecipe, encode_texts
-from tlite.recipes.generator import GeneratorRecipe, prompt_tokens
-from tlite.recipes.kinds import open_model
-from tlite.recipes.recipe import Recipe
-from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models
 from tlite.report.page import PAGE, Page, new_page, sample, unused
+from tlite.runs.classifier import ClassifierRun, encode_texts
+from tlite.runs.generator import GeneratorRun, prompt_tokens
+from tlite.runs.kinds import open_model
+from tlite.runs.run import Run
+from tlite.runs.translator import TranslatorRun, encode_sources
 from tlite.text import NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import iterate_metrics, read_metrics, split_member
+from tlite.training.metrics import iterate_metrics, read_metrics, split_replica
 from tlite.training.step import learning_rates
 
 EXAMPLES = 50_000  # texts that the baseline is fitted to
@@ -50,9 +50,9 @@ TEXT = (
 
 
 def inspect_run(
-    run: Recipe,
+    run: Run,
     checkpoint: str = "best",
-    member: int = 0,
+    replica: int = 0,
     text: str | None = None,
     to: Path | None = None,
 ) -> Path:
@@ -64,20 +64,20 @@ def inspect_run(
         UserError: the run, or the text, is none that can be looked at, or other files are in `to`.
     """
     parameters, step = run.parameters(checkpoint)
-    model = run.trainer.models(parameters)[member]
+    model = run.trainer.models(parameters)[replica]
     check_text(text)
     draw = {
-        GeneratorRecipe: partial(draw_generator_run, parameters=parameters, member=member),
-        ClassifierRecipe: draw_classifier_run,
-        TranslatorRecipe: draw_translator_run,
+        GeneratorRun: partial(draw_generator_run, parameters=parameters, replica=replica),
+        ClassifierRun: draw_classifier_run,
+        TranslatorRun: draw_translator_run,
     }[type(run)]
-    folder = unused(to) if to else run.run.folder / "inspection"
+    folder = unused(to) if to else run.dir.path / "inspection"
     with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
-        tell_run(page, run, model, checkpoint, step, member)
+        tell_run(page, run, model, checkpoint, step, replica)
         draw(run, model, page, text)
         axes = pictures.plot_schedule(learning_rates(run.experiment.training))
         page.draw("schedule", axes)
-        curves = read_metrics(run.run.metrics, most=1000)
+        curves = read_metrics(run.dir.metrics, most=1000)
         for name in run.measured:
             if any(line.get(name) is not None for line in curves):
                 axes, measure = pictures.plot_curves(curves, name), name.replace("_", " ")
@@ -91,12 +91,12 @@ def check_text(text: str | None) -> None:
         raise UserError("the text to look at is empty")
 
 
-def tell_run(page: Page, run: Recipe, model, checkpoint: str, step: int, member: int) -> None:
+def tell_run(page: Page, run: Run, model, checkpoint: str, step: int, replica: int) -> None:
     """What a run is: its name and kind, which checkpoint, how large, how trained, its score."""
     name, kind, training = run.experiment.name, run.kind, run.experiment.training
     which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
-    one = f"member {member}" if training.seeds > 1 else ""
-    page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
+    one = f"replica {replica}" if training.seeds > 1 else ""
+    page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.dir.path))
     models.tell_size(page, model)
     page.tell(
         "Training",
@@ -105,19 +105,19 @@ def tell_run(page: Page, run: Recipe, model, checkpoint: str, step: int, member:
         f"{training.seeds} models side by side" if one else f"seed {training.seed}",
         f"{training.precision} precision",
     )
-    page.tell("Score", score(run, checkpoint, step, member))
+    page.tell("Score", score(run, checkpoint, step, replica))
 
 
-def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
+def score(run: Run, checkpoint: str, step: int, replica: int) -> str:
     """What the validation of a checkpoint has found."""
     if checkpoint == "average":
         return "none is known of averaged parameters: tlite evaluate RUN --checkpoint average"
-    lines = [*iterate_metrics(run.run.metrics, "validation")]
-    found = next((split_member(line, member) for line in lines if line["step"] == step), {})
+    lines = [*iterate_metrics(run.dir.metrics, "validation")]
+    found = next((split_replica(line, replica) for line in lines if line["step"] == step), {})
     told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
-    with Checkpoints(run.run.checkpoints, run.experiment.training) as checkpoints:
+    with Checkpoints(run.dir.checkpoints, run.experiment.training) as checkpoints:
         best = checkpoints.best_step() == step
-    by = run.experiment.training.select.replace("_", " ")
+    by = run.experiment.training.best_metric.replace("_", " ")
     least = f", the best of {len(lines)} validations by {by}" if best else ""
     return f"validation {', '.join(told)}{least}" if told else ""
 
@@ -126,7 +126,7 @@ def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
 
 
 def draw_generator_run(
-    run: GeneratorRecipe, model, page: Page, text: str | None, *, parameters, member: int
+    run: GeneratorRun, model, page: Page, text: str | None, *, parameters, replica: int
 ) -> None:
     tokenizer, length = run.tokenizer, min(models.SHOWN, model.config.context)
     if text and (strange := tokenizer.unknown_in(text[:length])):
@@ -137,9 +137,9 @@ def draw_generator_run(
         tokens = tokens[:length]
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)
     models.tell_continued(page, model, tokenizer, prompt, **run.sampling())
-    with Checkpoints(run.run.checkpoints, run.experiment.training) as checkpoints:
+    with Checkpoints(run.dir.checkpoints, run.experiment.training) as checkpoints:
         steps = checkpoints.steps()
-    by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)
+    by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[replica]) for s in steps)
     models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
     draw_validation(run, model, page, parameters)
 
@@ -149,14 +149,14 @@ def draw_generator_run(
     models.draw_data(page, run.text, lengths)
 
 
-def lively_text(run: GeneratorRecipe, length: int) -> str:
+def lively_text(run: GeneratorRun, length: int) -> str:
     """Of the first windows of the validation part the one with the most letters."""
     windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
     texts = (run.tokenizer.decode(window).strip("\N{REPLACEMENT CHARACTER}") for window in windows)
     return max(texts, key=lambda text: sum(map(str.isalpha, text)))
 
 
-def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None:
+def draw_validation(run: GeneratorRun, model, page: Page, parameters) -> None:
     """The losses on validation data, by position and of single tokens."""
     sums = run.trainer.evaluate(parameters, run.validation())
     axes = pictures.plot_loss_by_position(sums["loss"] / sums["count"])
@@ -172,7 +172,7 @@ def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None
 # Classifiers
 
 
-def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | None) -> None:
+def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None) -> None:
     if not hasattr(model, "blocks"):
         raise UserError("a logistic regression has no attention to look at: inspect a classifier")
     if run.experiment.sentences:
@@ -197,7 +197,7 @@ def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | No
     models.draw_data(page, "\n".join(texts), lengths, "word")
 
 
-def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, list[str]]:
+def tokens_and_pieces(run: ClassifierRun, text: str) -> tuple[np.ndarray, list[str]]:
     """A text as the classifier reads it, and what its tokens stand for.
 
     Of a classifier with n-grams their features, and the padding before them, are among the tokens.
@@ -225,7 +225,7 @@ def word_weights(pipeline, words: Sequence[str], label: int) -> np.ndarray:
 # Translators
 
 
-def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | None) -> None:
+def draw_translator_run(run: TranslatorRun, model, page: Page, text: str | None) -> None:
     first, tokenizer = run.data.validation[0], run.tokenizer
     chosen = text or first.source
     (source,) = encode_sources(run.experiment, tokenizer, [chosen])
@@ -247,7 +247,7 @@ def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | No
 def inspect_pretrained(
     folder: str | Path,
     checkpoint: str = "best",
-    member: int = 0,
+    replica: int = 0,
     text: str | None = None,
     to: Path | None = None,
 ) -> Path:
@@ -263,7 +263,7 @@ def inspect_pretrained(
     check_text(text)
     name = Path(folder).resolve().name if Path(folder).is_dir() else str(folder)
     place = unused(to or Path("inspection", name.replace("/", "--")))
-    model, tokenizer, told = open_model(folder, Experiment, checkpoint, member)
+    model, tokenizer, told = open_model(folder, Experiment, checkpoint, replica)
     tokens = tokenizer.encode(text or TEXT)
     if not len(tokens):
         raise UserError("the text to look at is empty")

@@ -1,7 +1,7 @@
 """Checkpoints of a run: one folder a step, which is there whole or not at all.
 
 A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
-each with a leading axis of members, and checkpoint.json, its seal: the step, the score, and the
+each with a leading axis of replicas, and checkpoint.json, its seal: the step, the score, and the
 SHA-256 of each file. Orbax's AsyncCheckpointer writes it beside, in the background, and of several
 processes each its parts, which go to one file system that all see; it renames it when whole. What
 is no longer wanted is renamed before it is removed. So a kill at any moment leaves whole ones.
@@ -27,6 +27,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from tlite.distributed import broadcast_from_process0, is_process0
 from tlite.errors import (
     UserError,
     disk_errors,
@@ -35,9 +36,8 @@ from tlite.errors import (
     system_reason,
     write_error,
 )
-from tlite.parallel.processes import is_first, of_first
 from tlite.training.config import TrainingConfig
-from tlite.training.runs import next_free, numbered_folders, replace_file, sha256
+from tlite.training.run_dir import next_free, numbered_folders, replace_file, sha256
 from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
@@ -70,7 +70,7 @@ class Checkpoints:
         self.folder, self._config, self._writing = folder.absolute(), config, writing
         self._writer: ocp.AsyncCheckpointer | None = None
         self._saving: tuple[int, float | None] | None = None
-        if writing and is_first():
+        if writing and is_process0():
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
                 self._clear()
@@ -110,7 +110,7 @@ class Checkpoints:
     def record_score(self, step: int, score: float) -> None:
         """Record the score of a checkpoint that was saved without one."""
         self.wait()
-        if is_first() and (seal := self._read_seal(step)) and seal["score"] is None:
+        if is_process0() and (seal := self._read_seal(step)) and seal["score"] is None:
             _write_seal(self.folder / str(step), seal | {"score": score})
 
     def wait(self) -> None:
@@ -118,21 +118,21 @@ class Checkpoints:
         if self._writer:
             with self._writing_errors():
                 self._writer.wait_until_finished()
-                if is_first():
+                if is_process0():
                     self._remove_unwanted(self._scores())
 
     @contextlib.contextmanager
     def _writing_errors(self) -> Iterator[None]:
         """Turn what Orbax or the disk refuses into a `UserError`, and remove what is incomplete."""
         try:
-            if is_first() and not self.folder.is_dir():
+            if is_process0() and not self.folder.is_dir():
                 raise FileNotFoundError(self.folder)  # Orbax would make it anew
             yield
         except Exception as error:
             writer, self._writer = self._writer, None
             with contextlib.suppress(Exception):  # of what is still written, if there is one
                 writer.close()
-            if is_first():
+            if is_process0():
                 with contextlib.suppress(OSError):
                     self._clear()
             if not self.folder.is_dir():
@@ -160,7 +160,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, oldest first; damaged ones too."""
-        return of_first(self._steps) if self._writing else self._steps()
+        return broadcast_from_process0(self._steps) if self._writing else self._steps()
 
     def _steps(self) -> list[int]:
         with reading(self.folder):
@@ -203,7 +203,7 @@ class Checkpoints:
         leaves = jax.tree.leaves(abstract)
         together = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
         find = partial(self._find_whole, step, abstract.keys())
-        found = of_first(find) if together else find()
+        found = broadcast_from_process0(find) if together else find()
         folder = self.folder / str(found)
         try:
             differs = difference(saved_arrays(folder, abstract), abstract)
@@ -258,7 +258,7 @@ class Checkpoints:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others;
         and remove what was no longer wanted when a kill came between its save and the removal."""
         self.wait()
-        of_first(lambda: self._put_right(step))  # in all when the first has done it
+        broadcast_from_process0(lambda: self._put_right(step))  # in all when the first has done it
 
     def _put_right(self, step: int) -> None:
         whole = {other: score for other, score in self._scores().items() if other <= step}
@@ -273,7 +273,11 @@ class Checkpoints:
         """All but the newest, and the last few and the best of those that count."""
         counted = [step for step in scores if step % self._config.evaluate_every == 0]
         best = {least(scores, counted)} if counted else set()
-        for step in scores.keys() - {max(scores, default=0), *counted[-self._config.keep :], *best}:
+        for step in scores.keys() - {
+            max(scores, default=0),
+            *counted[-self._config.max_to_keep :],
+            *best,
+        }:
             path = self.folder / str(step)
             shutil.rmtree(path.rename(path.with_name(f"{step}.deleting")))
 
@@ -365,31 +369,31 @@ def _content_digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def to_named(members: TrainState) -> Trees:
+def to_named(replicas: TrainState) -> Trees:
     """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
 
     Each array of the optimizer is under its number, those that it has for every parameter under
     number.name.
     """
-    names = jax.tree.leaves(_optimizer_names(members))
-    optimizer = dict(zip(names, jax.tree.leaves(members.optimizer), strict=True))
-    return {"parameters": dict(members.parameters), "optimizer": optimizer}
+    names = jax.tree.leaves(_optimizer_names(replicas))
+    optimizer = dict(zip(names, jax.tree.leaves(replicas.optimizer), strict=True))
+    return {"parameters": dict(replicas.parameters), "optimizer": optimizer}
 
 
-def from_named(members: TrainState, trees: Trees) -> TrainState:
-    """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
-    optimizer = jax.tree.map(trees["optimizer"].get, _optimizer_names(members))
-    parameters = {name: trees["parameters"][name] for name in members.parameters}
-    return members._replace(parameters=parameters, optimizer=optimizer)
+def from_named(replicas: TrainState, trees: Trees) -> TrainState:
+    """The inverse: `replicas`, of which shapes are enough, with the arrays of `trees`."""
+    optimizer = jax.tree.map(trees["optimizer"].get, _optimizer_names(replicas))
+    parameters = {name: trees["parameters"][name] for name in replicas.parameters}
+    return replicas._replace(parameters=parameters, optimizer=optimizer)
 
 
-def _optimizer_names(members: TrainState) -> Any:
+def _optimizer_names(replicas: TrainState) -> Any:
     """The optimizer's state with names in place of arrays; what it has by parameter has a number
     of its own."""
     is_by_parameter = lambda part: (  # noqa: E731
-        isinstance(part, dict) and part.keys() == members.parameters.keys()
+        isinstance(part, dict) and part.keys() == replicas.parameters.keys()
     )
-    parts, structure = jax.tree.flatten(members.optimizer, is_leaf=is_by_parameter)
+    parts, structure = jax.tree.flatten(replicas.optimizer, is_leaf=is_by_parameter)
     names = [
         # Of a parameter that another rule updates there is no array.
         {name: f"{i}.{name}" if jax.tree.leaves(a) else a for name, a in part.items()}

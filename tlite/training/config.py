@@ -17,9 +17,9 @@ class TrainingConfig:
     """Parameter updates."""
     batch_size: int = 32
     """Examples in a batch; of a translator tokens, padding among them."""
-    accumulate: int = 1
+    gradient_accumulation_steps: int = 1
     """Batches whose gradients are summed into one update."""
-    examples_per_device: int = 0
+    per_device_batch_size: int = 0
     """Compute at most so many examples at a time on a device, as many as divide the batches of an
     update; 0: batches as they are told."""
     learning_rate: float = 1e-3
@@ -48,12 +48,12 @@ class TrainingConfig:
     """Scale the gradient down to this Euclidean norm; not at all unless given."""
     label_smoothing: float = 0.0
     """Part of each target that is spread evenly over all classes or tokens."""
-    select: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
+    best_metric: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
     """What the best checkpoint has the best of, on the validation part; the last two are a
     translator's."""
     patience: int = 0
     """Stop after so many validations without a better one; 0: never."""
-    keep: int = 2
+    max_to_keep: int = 2
     """The last checkpoints that are kept beside the best (to be averaged, say)."""
     seed: int = 0
     """The (first) seed of parameters, batches and dropout."""
@@ -62,24 +62,31 @@ class TrainingConfig:
     precision: Literal["float32", "mixed", "auto"] = "float32"
     """Operands of the matrix products: float32 (on a GPU, too, and not TF32), or bfloat16 with
     float32 sums ("mixed"); "auto" is mixed on GPUs, TPUs and CPUs that multiply bfloat16."""
-    placement: Literal["auto", "replicated", "sharded"] = "auto"
+    sharding: Literal["auto", "data_parallel", "fsdp"] = "auto"
     """Parameters whole on every device, or each large array divided over them; "auto" divides
     models of 268 million parameters or more."""
-    model_devices: int = 1
+    fsdp_inner: int = 1
     """Size of the second axis that a sharded model lies over: its parameters are divided over
     data x model devices. Each device still computes complete examples."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
-    norms: bool = False
+    log_norms: bool = False
     """Note at every step the norms of gradient and parameters, and what part of it they move by."""
 
     def __post_init__(self):
         validate_fields(self)
-        sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
-        for name in (*sizes, "model_devices"):
+        sizes = (
+            "steps",
+            "batch_size",
+            "gradient_accumulation_steps",
+            "seeds",
+            "evaluate_every",
+            "max_to_keep",
+        )
+        for name in (*sizes, "fsdp_inner"):
             check_size(name, getattr(self, name))
         rates = "learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"
-        for name in (*rates, "patience", "examples_per_device"):
+        for name in (*rates, "patience", "per_device_batch_size"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")
         for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):
@@ -95,11 +102,16 @@ class TrainingConfig:
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""
-        if not self.examples_per_device:
+        if not self.per_device_batch_size:
             return self
-        examples, most = self.batch_size * self.accumulate, self.examples_per_device * number
+        examples, most = (
+            self.batch_size * self.gradient_accumulation_steps,
+            self.per_device_batch_size * number,
+        )
         size = max(size for size in range(number, most + 1, number) if examples % size == 0)
-        return dataclasses.replace(self, batch_size=size, accumulate=examples // size)
+        return dataclasses.replace(
+            self, batch_size=size, gradient_accumulation_steps=examples // size
+        )
 
     def is_regular(self, step: int) -> bool:
         """Whether the validation after `step` counts: the schedule has it, and no interruption."""
@@ -111,6 +123,6 @@ class TrainingConfig:
         return list(filter(self.is_regular, steps)) or steps
 
     @property
-    def members(self) -> range:
+    def seed_range(self) -> range:
         """The seeds of the models that are trained side by side."""
         return range(self.seed, self.seed + self.seeds)

@@ -27,13 +27,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from tlite import distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
-from tlite.parallel import processes
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import MetricsFile, iterate_metrics, last_training_line, summarise
-from tlite.training.runs import check_shared
+from tlite.training.run_dir import check_shared
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
@@ -72,7 +72,7 @@ def fit(
     check_folder(folder)
     with (
         Interrupt() as interrupt,
-        MetricsFile(folder / "metrics.jsonl", writing=processes.is_first()) as metrics,
+        MetricsFile(folder / "metrics.jsonl", writing=distributed.is_process0()) as metrics,
         Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
         arguments = validation, tokens_per_example, measure, profile
@@ -80,7 +80,9 @@ def fit(
         loop.resume(start)
         signal = loop.train()
         checkpoints.wait()
-        processes.of_first(metrics.check)  # all wait until process 0 has renamed the checkpoint
+        distributed.broadcast_from_process0(
+            metrics.check
+        )  # all wait until process 0 has renamed the checkpoint
     loop.report_end(signal)
     return loop.state
 
@@ -123,10 +125,10 @@ class Loop:
         def read():
             lines = (n for n in iterate_metrics(path, "validation") if config.is_regular(n["step"]))
             scores = [(line["step"], score_of(config, line)) for line in lines]
-            losses = last_training_line(path).get("loss_members", [])
+            losses = last_training_line(path).get("loss_replicas", [])
             return scores, [i for i, loss in enumerate(losses) if loss is None]
 
-        scores, diverged = processes.of_first(read)
+        scores, diverged = distributed.broadcast_from_process0(read)
         return dict(scores), set(diverged)
 
     def train(self) -> int:
@@ -164,7 +166,9 @@ class Loop:
         Processes with different numbers of steps would run different programs and deadlock.
         """
         arrived = self.interrupt.arrived
-        pairs = processes.gather("signals", (arrived[0] if arrived else 0, self.steps_per_call))
+        pairs = distributed.all_gather(
+            "signals", (arrived[0] if arrived else 0, self.steps_per_call)
+        )
         self.steps_per_call = pairs[0][1]
         return max(signal for signal, _ in pairs)
 
@@ -188,7 +192,7 @@ class Loop:
             self.state, losses = trainer.train(self.state, first, num_steps)
             seconds = (time.perf_counter() - began) / num_steps
         self.step, self.warm, self.profile = first + num_steps, True, 0 if profile else self.profile
-        examples = config.accumulate * config.batch_size * config.seeds
+        examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
         finite = np.isfinite(losses["loss"])
         lines = [
@@ -219,7 +223,9 @@ class Loop:
             return None
         alive = [i not in self.diverged for i in range(self.trainer.config.seeds)]
         line = summarise(means, self.trainer.task.perplexity, np.array(alive))
-        line = processes.of_first(lambda: {"step": self.step, "split": "validation"} | line)
+        line = distributed.broadcast_from_process0(
+            lambda: {"step": self.step, "split": "validation"} | line
+        )
         self.metrics.write([line])
         score = score_of(self.trainer.config, line)
         self.checkpoints.record_score(self.step, score)
@@ -236,7 +242,7 @@ class Loop:
         for i in {*np.flatnonzero(~finite.all(0)).tolist()} - self.diverged:
             row = int(np.argmin(finite[:, i]))
             messages.append(
-                f"the training loss of seed {config.members[i]} with learning rate "
+                f"the training loss of seed {config.seed_range[i]} with learning rate "
                 f"{config.learning_rate:g} is {losses[row, i]} at step {step + row + 1}"
             )
             self.diverged.add(i)
@@ -245,7 +251,7 @@ class Loop:
             best = self.checkpoints.best_step()
             saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
             raise RunFailed(f"{messages[0]}; {saved if best else 'no checkpoint had been saved'}")
-        for message in messages if processes.is_first() else ():
+        for message in messages if distributed.is_process0() else ():
             print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
 
     def report_end(self, signal: int) -> None:
@@ -302,9 +308,9 @@ def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[
 
 def score_of(config: TrainingConfig, line: dict) -> float:
     """Return the score of a validation, lower is better; infinity if its loss is not finite."""
-    if None in (line.get("loss"), value := line.get(config.select)):
+    if None in (line.get("loss"), value := line.get(config.best_metric)):
         return math.inf
-    return value if config.select == "loss" else -value
+    return value if config.best_metric == "loss" else -value
 
 
 def restore(
@@ -316,8 +322,8 @@ def restore(
     """Return the state of a checkpoint (the last by default) and its step; else the initial one."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
-    step, trees = checkpoints.load(to_named(trainer.member_shapes), step)
-    return trainer.place(from_named(trainer.member_shapes, trees)), step
+    step, trees = checkpoints.load(to_named(trainer.replica_shapes), step)
+    return trainer.place(from_named(trainer.replica_shapes, trees)), step
 
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
@@ -332,7 +338,7 @@ def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: total / count for name, total in totals.items()}
 
 
-class Interrupt(processes.Signals):
+class Interrupt(distributed.Signals):
     """Notes signals for the loop; a second SIGINT raises `KeyboardInterrupt` at once.
 
     SIGTERM and SIGHUP are often sent twice, by a scheduler to every process and by a launcher.
@@ -349,7 +355,7 @@ class Interrupt(processes.Signals):
 
         Several processes would wait for each other: there a signal waits for the end of the block.
         """
-        self._breaks = processes.count() == 1
+        self._breaks = distributed.process_count() == 1
         try:
             if self._breaks and self.arrived:
                 raise KeyboardInterrupt
@@ -366,7 +372,7 @@ class Interrupt(processes.Signals):
 @contextlib.contextmanager
 def profiled(run: Path, num_steps: int) -> Iterator[None]:
     """Trace the block in process 0 for XProf, TensorBoard and Perfetto; nothing for 0 steps."""
-    if not num_steps or not processes.is_first():
+    if not num_steps or not distributed.is_process0():
         yield
         return
     folder, options = run / "profile", jax.profiler.ProfileOptions()

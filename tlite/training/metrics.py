@@ -1,7 +1,7 @@
 """What training finds: metrics.jsonl has a line for each step and each validation, appended as they
 happen; examples.npz the scores of each example of the validation part at the last validation.
 
-Of these it has arrays of NumPy: the step, the weight of each example (N,), and by member (M, N) its
+Of these it has arrays of NumPy: the step, the weight of each example (N,), and by seed (M, N) its
 sums, so that their total by that of the weights is the mean in metrics.jsonl.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tlite.errors import UserError, disk_errors
-from tlite.training.runs import replace_file
+from tlite.training.run_dir import replace_file
 
 EXAMPLES = "examples.npz"
 
@@ -44,7 +44,7 @@ def summarise(
         line[name] = _short(chosen.mean())
         if len(values) > 1:
             line[f"{name}_spread"] = _short(chosen.std(ddof=1)) if len(chosen) > 1 else None
-            line[f"{name}_members"] = list(map(_short, values))
+            line[f"{name}_replicas"] = list(map(_short, values))
     return line
 
 
@@ -197,7 +197,7 @@ def mean_line(lines: list[dict]) -> dict:
     """One line for several: their last step, and the means of what is known of each value."""
     mean = lines[-1].copy()
     for name in [name for name in mean if name not in ("step", "split")]:
-        with contextlib.suppress(ValueError):  # a foreign line has other members
+        with contextlib.suppress(ValueError):  # a foreign line has other replicas
             values = np.array([line.get(name) for line in lines], np.float64)
             known = np.isfinite(values)
             with np.errstate(invalid="ignore"):
@@ -206,12 +206,12 @@ def mean_line(lines: list[dict]) -> dict:
     return mean
 
 
-def split_member(line: dict, member: int) -> dict:
-    """A line of several members as the line of one of them."""
+def split_replica(line: dict, replica: int) -> dict:
+    """A line of several replicas as the line of one of them."""
     return {
-        name: line[f"{name}_members"][member] if f"{name}_members" in line else value
+        name: line[f"{name}_replicas"][replica] if f"{name}_replicas" in line else value
         for name, value in line.items()
-        if not name.endswith(("_spread", "_members"))
+        if not name.endswith(("_spread", "_replicas"))
     }
 
 

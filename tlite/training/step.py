@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from tlite.functional import fold_in
 from tlite.models.parameters import is_matrix, shape_in_block
 from tlite.training.config import TrainingConfig
-from tlite.training.feed import Streamed
-from tlite.training.placement import Placed
+from tlite.training.loader import Streamed
 from tlite.training.precision import with_precision
+from tlite.training.sharding import ShardingStrategy
 
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
 
@@ -57,12 +57,12 @@ class Task(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Of one member of a run, or, with a leading axis, of all; parameters are arrays by name."""
+    """Of one replica of a run, or, with a leading axis, of all; parameters are arrays by name."""
 
     parameters: dict[str, Float[Array, "..."]]
     optimizer: PyTree[Array]
-    key: Key[Array, "*members"]
-    learning_rate: Float[Array, "*members"]
+    key: Key[Array, "*replicas"]
+    learning_rate: Float[Array, "*replicas"]
     """Data, so that runs which differ in it alone share a compiled program."""
 
 
@@ -70,7 +70,7 @@ def train_step(
     task: Task,
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
-    placed: Placed,
+    strategy: ShardingStrategy,
     state: TrainState,
     data: Any,
     step: Int[Array, ""],
@@ -84,26 +84,26 @@ def train_step(
 
     def gradient_of(batch, first, size):
         """Gradient and losses of this device's shard of the `size` examples from `first` on."""
-        keys = jax.vmap(partial(fold_in, noise))(placed.part(first + jnp.arange(size)))
+        keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
 
         def objective(parameters):
             sums = task.loss(to_model(parameters), batch, keys)
             return sums["loss"][0], sums
 
-        parameters = placed.model(with_precision(state.parameters, config.precision))
+        parameters = strategy.gather_params(with_precision(state.parameters, config.precision))
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
-        return placed.gradient(with_precision(gradient, "float32")), sums
+        return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
-    on_batch = batches_of(task, config, placed, data, fold_in(state.key, BATCH), step)
-    parts = summed(lambda index: on_batch(index, gradient_of), config.accumulate)
-    gradient, sums = placed.total(parts)
+    on_batch = batches_of(task, config, strategy, data, fold_in(state.key, BATCH), step)
+    parts = summed(lambda index: on_batch(index, gradient_of), config.gradient_accumulation_steps)
+    gradient, sums = strategy.psum(parts)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     optimizer = make_optimizer(config)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
     rate = state.learning_rate * schedule(config, step)
     parameters = jax.tree.map(lambda a, by: a - rate * by, state.parameters, updates)
     means = {name: total / count for name, (total, count) in sums.items()}
-    if config.norms:
+    if config.log_norms:
         means |= norms(gradient, rate, updates, state.parameters)
     return state._replace(parameters=parameters, optimizer=optimizer_state), means
 
@@ -111,7 +111,7 @@ def train_step(
 def batches_of(
     task: Task,
     config: TrainingConfig,
-    placed: Placed,
+    strategy: ShardingStrategy,
     data: Any,
     rng: Key[Array, ""],
     step: Int[Array, ""],
@@ -124,23 +124,25 @@ def batches_of(
     """
     size, streamed = config.batch_size, isinstance(data, Streamed)
     if task.buckets is None and not streamed:
-        drawn = task.draw(data, rng, step, config.accumulate * size)
+        drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
 
     def on_batch(index, function):
         if task.buckets is not None:
-            number = step * config.accumulate + index
+            number = step * config.gradient_accumulation_steps + index
 
             def on(draw):
                 batch = draw(data, rng, number)
-                return function(placed.part(batch), index * size, len(jax.tree.leaves(batch)[0]))
+                return function(
+                    strategy.shard_batch(batch), index * size, len(jax.tree.leaves(batch)[0])
+                )
 
             branches = [partial(on, draw) for draw in task.buckets.draws]
             return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
         if streamed:
             rows = jax.tree.map(lambda a: a[index], data.batches)
-            return function(placed.rows(task.of_stream(rows)), index * size, size)
+            return function(strategy.constrain_batch(task.of_stream(rows)), index * size, size)
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
-        return function(placed.part(jax.tree.map(cut, drawn)), index * size, size)
+        return function(strategy.shard_batch(jax.tree.map(cut, drawn)), index * size, size)
 
     return on_batch
 
@@ -199,7 +201,7 @@ def learning_rates(config: TrainingConfig) -> dict[str, Float[np.ndarray, "steps
 def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
     """Clip, what `config.optimizer` names, decoupled weight decay (Loshchilov and Hutter 2019).
 
-    For dictionaries of arrays by name, without an axis of members. What it returns times the
+    For dictionaries of arrays by name, without an axis of replicas. What it returns times the
     learning rate is to be subtracted.
     """
     parts = []

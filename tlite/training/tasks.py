@@ -171,8 +171,8 @@ def score(model, tokens, keys):
 
 def class_logits(model, tokens):
     """Logits of texts: of the text (N, T), or joined from its sentences' (N, S, T)."""
-    if isinstance(model, Ensemble):  # the mean over members is taken of texts, not of sentences
-        return model.mean(lambda member: class_logits(member, tokens))
+    if isinstance(model, Ensemble):  # the mean over replicas is taken of texts, not of sentences
+        return model.mean(lambda replica: class_logits(replica, tokens))
     logits = model(tokens)
     return logits if tokens.ndim == 2 else join_sentences(logits, (tokens >= 0).any(-1))
 

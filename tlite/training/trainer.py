@@ -1,7 +1,7 @@
 """The compiled core of training: many steps a call, several models at once, over many devices.
 
-The state is a tree of arrays by name, each with a leading axis of the run's members, one
-for each seed. Devices form a mesh of ("member", "data", "model"): members are spread over them
+The state is a tree of arrays by name, each with a leading axis of the run's replicas, one
+for each seed. Devices form a mesh of ("replica", "data", "model"): replicas are spread over them
 first, then each batch, then, of a large model, each array (`placement`).
 """
 
@@ -21,12 +21,12 @@ from tlite.errors import UserError
 from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.feed import Resident, Streamed
-from tlite.training.placement import (
-    Replicated,
-    Sharded,
+from tlite.training.loader import Resident, Streamed
+from tlite.training.sharding import (
+    FSDP,
+    DataParallel,
+    bytes_per_device,
     check_fits,
-    device_bytes,
     is_sharded,
     make_mesh,
     mesh_warnings,
@@ -72,15 +72,15 @@ class Trainer:
         devices = devices or jax.devices()
         self.mesh = make_mesh(devices, config, self.num_parameters, examples)
         self.mesh_warnings = mesh_warnings(len(devices), self.mesh, config)
-        self.num_shards = self.mesh.size // self.mesh.shape["member"]  # parts of a batch
+        self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # parts of a batch
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
-        self._placed = Replicated(self.num_shards)
+        self._strategy = DataParallel(self.num_shards)
         if self.sharded:
-            self._placed = Sharded(self.mesh, self.specs)
+            self._strategy = FSDP(self.mesh, self.specs)
         # Of several processes each can read the losses: they lie on every device.
-        spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
+        spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("replica")
         self._of_results = NamedSharding(self.mesh, spec)
         self._to_model = from_named_arrays(self.model)
         self._data = data
@@ -123,13 +123,13 @@ class Trainer:
         # Only what is returned is computed.
         state = jax.jit(lambda: drawn(self._init()), out_shardings=drawn(self._shardings()))()
         for name, array in start.items():
-            shape = self.member_shapes.parameters[name]
+            shape = self.replica_shapes.parameters[name]
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
             state.parameters[name] = put(array, self.mesh, shape.sharding.spec)
         return state._replace(parameters={name: state.parameters[name] for name in self.shapes})
 
     @cached_property
-    def member_shapes(self) -> TrainState:
+    def replica_shapes(self) -> TrainState:
         """What `init` gives, as shapes, types and where they lie: nothing is computed.
 
         An optimizer's arrays by parameter lie as the parameters do.
@@ -138,52 +138,52 @@ class Trainer:
         def placed(path, leaf):
             names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
             spec = self.specs.get(names[-1], ()) if names else ()
-            sharding = NamedSharding(self.mesh, PartitionSpec("member", *spec))
+            sharding = NamedSharding(self.mesh, PartitionSpec("replica", *spec))
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
         return jax.tree_util.tree_map_with_path(placed, jax.eval_shape(self._init))
 
     def _shardings(self) -> TrainState:
-        return jax.tree.map(lambda leaf: leaf.sharding, self.member_shapes)
+        return jax.tree.map(lambda leaf: leaf.sharding, self.replica_shapes)
 
-    def place(self, members: TrainState) -> TrainState:
-        """Restored parameters and optimizer states on the devices, with the members' own keys."""
+    def place(self, replicas: TrainState) -> TrainState:
+        """Restored parameters and optimizer states on the devices, with the replicas' own keys."""
         # Made where they lie: a key can't be handed over between processes.
-        of_members = NamedSharding(self.mesh, PartitionSpec("member"))
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=of_members)()
+        of_replicas = NamedSharding(self.mesh, PartitionSpec("replica"))
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=of_replicas)()
         rates = jnp.full(self.config.seeds, self.config.learning_rate, jnp.float32)
-        members = members._replace(key=None, learning_rate=rates)
+        replicas = replicas._replace(key=None, learning_rate=rates)
         there = self._shardings()._replace(key=None)
-        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), members, there)
+        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), replicas, there)
         return placed._replace(key=keys)
 
     def _init(self) -> TrainState:
-        def member(seed):
+        def replica(seed):
             key = jax.random.key(seed)
             parameters = named_arrays(self.task.init(fold_in(key, INIT)))
             state = make_optimizer(self.config).init(parameters)
             return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
-        return jax.vmap(member)(self._seeds())
+        return jax.vmap(replica)(self._seeds())
 
     def _seeds(self) -> Int[Array, "M"]:
-        return jnp.arange(self.config.members.start, self.config.members.stop)
+        return jnp.arange(self.config.seed_range.start, self.config.seed_range.stop)
 
     def train(
-        self, members: TrainState, step: int, num_steps: int
+        self, replicas: TrainState, step: int, num_steps: int
     ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
-        """Steps `step` to `step + num_steps`, at most `feed.most_steps`; uses `members` up.
+        """Steps `step` to `step + num_steps`, at most `feed.most_steps`; uses `replicas` up.
 
         Returns:
-            The new members, and each of the task's losses by step and member.
+            The new replicas, and each of the task's losses by step and replica.
         """
-        self.compile(members)
+        self.compile(replicas)
         data = self.feed.at(step, num_steps)
         with out_of_memory("a step of training"):
             numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
-            members, history = self._compiled_train(members, data, *numbers)
+            replicas, history = self._compiled_train(replicas, data, *numbers)
             history = jax.device_get(history)
-        return members, {name: means[:, :num_steps].T for name, means in history.items()}
+        return replicas, {name: means[:, :num_steps].T for name, means in history.items()}
 
     def lower(self) -> Any:
         """The training program, not compiled yet."""
@@ -195,13 +195,13 @@ class Trainer:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
-            return function.lower(self.member_shapes, self.feed.shapes, number, number)
+            return function.lower(self.replica_shapes, self.feed.shapes, number, number)
 
     def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
 
         Args:
-            placed: members that lie on the devices already.
+            placed: replicas that lie on the devices already.
 
         Raises:
             UserError: it would need more memory than there is.
@@ -214,7 +214,7 @@ class Trainer:
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            needed -= self.feed.nbytes + device_bytes(placed)  # allocated already
+            needed -= self.feed.nbytes + bytes_per_device(placed)  # allocated already
             batch = f"training with a batch of {self.config.batch_size:,}"
             check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
@@ -222,7 +222,7 @@ class Trainer:
     def evaluate(
         self, parameters: dict[str, Float[Array, "M ..."]], batches: Any, *, each: bool = False
     ) -> PyTree:
-        """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of members.
+        """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of replicas.
 
         With `each` what is summed up, of each example alone (M, E), by the same program. B must be
         a multiple of `num_shards`.
@@ -253,12 +253,12 @@ class Trainer:
         """The arrays whole: also those that are divided over processes, which all call it."""
         everywhere = NamedSharding(self.mesh, PartitionSpec())
 
-        def whole(array):
+        def gather(array):
             if not (array.is_fully_addressable or array.is_fully_replicated):
                 array = jax.jit(lambda a: a, out_shardings=everywhere)(array)
             return np.asarray(array)
 
-        return {name: whole(array) for name, array in parameters.items()}
+        return {name: gather(array) for name, array in parameters.items()}
 
     def check_fits(self) -> None:
         """Raise a `UserError` if the state, its gradients and the data need more than is free.
@@ -267,30 +267,30 @@ class Trainer:
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         what = f"training {number}{self.num_parameters:,} parameters"
-        members = self.member_shapes
-        needed = device_bytes(members) + device_bytes(members.parameters)  # the gradients
+        replicas = self.replica_shapes
+        needed = bytes_per_device(replicas) + bytes_per_device(replicas.parameters)  # the gradients
         check_fits(what, needed, self.mesh.local_devices, replicated=self._resident_bytes)
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
-        """`function` of members and more, over the mesh: each device has members of its own.
+        """`function` of replicas and more, over the mesh: each device has replicas of its own.
 
         Inside, a replicated model's device has its part of what lies over "data" too; of a sharded
-        one arrays are whole, and XLA divides them. `jax.lax.map` over members that lie on several
+        one arrays are whole, and XLA divides them. `jax.lax.map` over replicas that lie on several
         devices would move them.
         """
         if not self.sharded:
             axes = set(self.mesh.axis_names)
-        elif self.mesh.shape["member"] > 1:
-            axes = {"member"}
-            keep = lambda spec: PartitionSpec(*(a if a == "member" else None for a in spec))  # noqa: E731
+        elif self.mesh.shape["replica"] > 1:
+            axes = {"replica"}
+            keep = lambda spec: PartitionSpec(*(a if a == "replica" else None for a in spec))  # noqa: E731
             in_specs = jax.tree.map(keep, in_specs)
         else:
             return function
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=(PartitionSpec("member"), *in_specs),
-            out_specs=PartitionSpec("member"),
+            in_specs=(PartitionSpec("replica"), *in_specs),
+            out_specs=PartitionSpec("replica"),
             axis_names=axes,
             check_vma=False,
         )
@@ -305,9 +305,9 @@ class Trainer:
                 stack.enter_context(jax.set_mesh(self.mesh))
             yield
 
-    def _train_here(self, members: TrainState, data, start, num_steps):
-        step = partial(train_step, self.task, self.config, self._to_model, self._placed)
-        step = over_members(step, sequential=self.task.buckets is not None)
+    def _train_here(self, replicas: TrainState, data, start, num_steps):
+        step = partial(train_step, self.task, self.config, self._to_model, self._strategy)
+        step = over_replicas(step, sequential=self.task.buckets is not None)
         step = jax.jit(step, inline=True)  # traced once, for its shapes and in the loop
 
         def now(index):
@@ -315,52 +315,52 @@ class Trainer:
             return jax.tree.map(lambda a: a[:, index], data) if streamed else data
 
         def body(index, carry):
-            members, history = carry
-            members, means = step(members, now(index), start + index)
+            replicas, history = carry
+            replicas, means = step(replicas, now(index), start + index)
             history = {name: history[name].at[:, index].set(means[name]) for name in history}
-            return members, history
+            return replicas, history
 
-        _, means = jax.eval_shape(step, members, now(0), start)
+        _, means = jax.eval_shape(step, replicas, now(0), start)
         history = {
             name: jnp.zeros((*mean.shape, self.feed.most_steps), mean.dtype)
             for name, mean in means.items()
         }
         # A loop with a bound known at run time: `lax.scan` would compile anew for another length.
-        return jax.lax.fori_loop(0, num_steps, body, (members, history))
+        return jax.lax.fori_loop(0, num_steps, body, (replicas, history))
 
     def _evaluate_here(self, parameters, batches):
-        placed = self._placed
+        strategy = self._strategy
 
         def evaluate(parameters, batches):
-            model = self._to_model(placed.model(parameters))
+            model = self._to_model(strategy.gather_params(parameters))
 
             def of_batch(batch):
-                sums = self.task.evaluate(model, placed.rows(batch))
+                sums = self.task.evaluate(model, strategy.constrain_batch(batch))
                 each = jax.tree.map(lambda a: a.reshape(len(a), -1).sum(1), sums)
                 return jax.tree.map(lambda a: a.sum(0), sums), each
 
             sums, each = jax.lax.map(of_batch, batches)
-            return placed.total(jax.tree.map(lambda a: a.sum(0), sums)), placed.gathered(each)
+            return strategy.psum(jax.tree.map(lambda a: a.sum(0), sums)), strategy.all_gather(each)
 
-        return over_members(evaluate)(parameters, batches)
+        return over_replicas(evaluate)(parameters, batches)
 
 
-def over_members(function: Callable, *, sequential: bool = False) -> Callable:
-    """`jax.vmap` over the first argument's leading axis; without its cost for a single member.
+def over_replicas(function: Callable, *, sequential: bool = False) -> Callable:
+    """`jax.vmap` over the first argument's leading axis; without its cost for a single replica.
 
-    What is streamed has that axis too. With `sequential` one member comes after the other: where
+    What is streamed has that axis too. With `sequential` one replica comes after the other: where
     they take different branches, `vmap` would compute every branch for each.
     """
 
-    def mapped(members, data, *others):
+    def mapped(replicas, data, *others):
         if sequential:
-            return jax.lax.map(lambda member: function(member, data, *others), members)
+            return jax.lax.map(lambda replica: function(replica, data, *others), replicas)
         streamed = isinstance(data, Streamed)
-        if jax.tree.leaves(members)[0].shape[0] > 1:
+        if jax.tree.leaves(replicas)[0].shape[0] > 1:
             axes = 0, 0 if streamed else None, *(None for _ in others)
-            return jax.vmap(function, in_axes=axes)(members, data, *others)
+            return jax.vmap(function, in_axes=axes)(replicas, data, *others)
         first = partial(jax.tree.map, lambda a: a[0])
-        result = function(first(members), first(data) if streamed else data, *others)
+        result = function(first(replicas), first(data) if streamed else data, *others)
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped

@@ -1,0 +1,161 @@
+"""Tiny runs of classifiers and translators, and how they are cut short and compared."""
+
+import copy
+import dataclasses
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tlite.data import CopyTask, LabelledText, SyntheticReviews
+from tlite.errors import Interrupted
+from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
+from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
+from tlite.runs import ClassifierRun, open_run_with_data, start
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import restore
+from tlite.training.metrics import read_examples, read_metrics
+
+STEPS = 6
+TRAINING = TrainingConfig(
+    steps=STEPS,
+    batch_size=8,
+    learning_rate=1e-2,
+    evaluate_every=2,
+    seeds=2,
+    precision="float32",
+)
+SMALL = {"width": 8, "num_heads": 2}
+TRANSFORMER = ClassifierExperiment(
+    "tiny",
+    SyntheticReviews(reviews=60),
+    Words(min_document_frequency=1),
+    ClassifierConfig(context=12, **SMALL, embedding=Embedding(word_dropout=0.1), pool=Pool("mean")),
+    TRAINING,
+)
+LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))
+TRANSLATOR = TranslatorExperiment(
+    "tiny",
+    CopyTask(letters=4, longest=5, sequences=60),
+    PairSubwords(pieces=20),
+    Seq2SeqConfig(context=8, **SMALL, num_blocks=1),
+    dataclasses.replace(TRAINING, batch_size=128, max_to_keep=3),
+    buckets=1,
+    beam=2,
+    bleu_sentences=2,
+)
+LABELS = {"1": "negative", "3": "", "5": "positive"}
+TEXTS = [
+    ("It is good. I like it! Very good sound", "5"),
+    ("Bad. The sound is bad? I do not like it", "1"),
+    ("It is there. It is fine", "3"),
+    ("A good camera", "5"),
+    ("A bad lamp. It broke", "1"),
+]
+
+
+def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
+    """Texts in a file, all of them in both parts."""
+    path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in rows))
+    files = {"training": (str(path),), "validation": (str(path),)}
+    files |= {"text_column": "text", "label_column": "label"}
+    return LabelledText(**{"labels": LABELS} | files | settings)
+
+
+def varied(experiment, **fields):
+    """The experiment with other fields: its own, or those of its data, model or training."""
+    for part in ("data", "model", "training"):
+        config = getattr(experiment, part)
+        names = [n for n in fields if hasattr(config, n) and not hasattr(experiment, n)]
+        own = dataclasses.replace(config, **{name: fields.pop(name) for name in names})
+        experiment = dataclasses.replace(experiment, **{part: own})
+    return dataclasses.replace(experiment, **fields)
+
+
+def without_report(run):
+    """The run, at whose end nothing is drawn, which takes longer than all the rest."""
+    run.report = lambda *_: None
+    return run
+
+
+def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRun:
+    """A run from its start to its end."""
+    run = without_report(start(experiment, folder))
+    run.train()
+    return run
+
+
+def start_like(run, folder: Path, **training):
+    """Another run of the experiment, on the programs that were compiled for this one.
+
+    A number of steps does not change them. What is opened again later compiles its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "compile", lambda *_: None)
+        new = start(varied(run.experiment, **training), folder)
+    trainer = copy.copy(run.trainer)
+    trainer.config, trainer.feed = new.trainer.config, new.trainer.feed
+    new.trainer = trainer
+    return without_report(new)
+
+
+def stopped(train, *arguments) -> str:
+    """What a run says that is interrupted."""
+    with pytest.raises(Interrupted) as stop:
+        train(*arguments)
+    assert stop.value.exit_code == 128 + signal.SIGINT
+    return str(stop.value)
+
+
+def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
+    """From now on Ctrl-C comes while `step` is computed, of the classifier or its pre-training."""
+    train = Trainer.train
+
+    def interrupted(trainer, replicas, first, num_steps):
+        if trainer.task.perplexity == pretraining and first < step <= first + num_steps:
+            signal.raise_signal(signal.SIGINT)
+        return train(trainer, replicas, first, num_steps)
+
+    monkeypatch.setattr(Trainer, "train", interrupted)
+
+
+def resume(folder: Path) -> ClassifierRun:
+    run = without_report(open_run_with_data(folder))
+    run.train()
+    return run
+
+
+def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
+    """Bit-identical parameters and optimizers after the last step, and losses of every step."""
+    states, losses, examples = [], [], []
+    for one in (run, other):
+        with Checkpoints(one.dir.checkpoints) as checkpoints:
+            replicas, step = restore(one.trainer, checkpoints)
+        assert step == one.experiment.training.steps
+        states.append((replicas.parameters, replicas.optimizer))
+        lines = [line for line in read_metrics(one.dir.metrics) if line["split"] == "training"]
+        assert [line["step"] for line in lines] == list(range(1, step + 1))
+        losses.append([line["loss"] for line in lines])
+        examples.append(read_examples(one.dir.path))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    assert losses[0] == losses[1]
+    assert examples[0].step == examples[1].step
+    np.testing.assert_array_equal(*(of_run.sums["loss"] for of_run in examples))
+
+
+def assert_has_examples(run) -> None:
+    """The saved scores of each example have the means of the last validation, by seed."""
+    found, step = read_examples(run.dir.path), run.parameters("last")[1]
+    assert found.step == step
+    lines = {line["step"]: line for line in read_metrics(run.dir.metrics) if "accuracy" in line}
+    totals = {name: sums.sum(1) for name, sums in found.sums.items()}
+    means = {name: totals[name] / found.count.sum() for name in ("loss", "accuracy")}
+    if "bytes" in totals:
+        means["bits_per_byte"] = totals["loss"] / np.log(2) / totals["bytes"]
+    for name, values in means.items():
+        right = lines[step].get(f"{name}_replicas", [lines[step][name]])
+        np.testing.assert_allclose(values, right, rtol=1e-5)

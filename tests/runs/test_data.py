@@ -1,0 +1,193 @@
+"""The data of a run is found from any folder: of an experiment, a study, and where it has moved."""
+
+import copy
+import dataclasses
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.corpora import write_corpus
+from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
+from tlite.errors import UserError
+from tlite.experiment import (
+    ClassifierExperiment,
+    GeneratorExperiment,
+    Pretrained,
+    Pretraining,
+    TranslatorExperiment,
+)
+from tlite.models import GeneratorConfig
+from tlite.runs import (
+    ClassifierRun,
+    GeneratorRun,
+    TranslatorRun,
+    open_run_with_data,
+    start,
+)
+from tlite.runs.kinds import check_data, find_data, locate_data
+from tlite.training import Trainer, TrainingConfig
+
+TINY = GeneratorExperiment(
+    "tiny",
+    TextFile("my.txt"),
+    GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1),
+    TrainingConfig(steps=1, batch_size=2, evaluate_every=1, precision="float32"),
+    prompt="a",
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A project whose data folder is named from it, beside another folder."""
+    (tmp_path / "other").mkdir()
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "my.txt").write_text("a text of my own\n" * 20)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("TLITE_DATA", "data")
+    monkeypatch.setattr(Trainer, "compile", lambda _: None)  # nothing is trained
+    return project
+
+
+@pytest.mark.parametrize("kind", ["text", "in the data folder", "corpus"])
+def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
+    data = TextFile("my.txt")
+    if kind == "in the data folder":
+        (here / "my.txt").rename(here / "data" / "my.txt")
+    elif kind == "corpus":
+        write_corpus(Path("corpora/mine"))
+        data = Corpus("corpora/mine", validation_tokens=64)
+    begun = start(dataclasses.replace(TINY, data=data), Path("run"))
+    monkeypatch.chdir("../other")
+    again = open_run_with_data(here / "run")
+    assert again.dir.data == json.loads(json.dumps(begun.dir.data))
+    assert again.experiment == begun.experiment
+
+
+def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
+    start(TINY, Path("run"))
+    monkeypatch.chdir("../other")
+    moved = here.rename(here.with_name("moved"))
+    told = r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
+    with pytest.raises(UserError, match=told):
+        open_run_with_data(moved / "run")
+    monkeypatch.setenv("TLITE_DATA", str(moved))
+    assert open_run_with_data(moved / "run").experiment.data.path == str(moved / "my.txt")
+    (moved / "my.txt").write_text("a text of another's\n" * 20)
+    with pytest.raises(UserError, match="has changed"):
+        open_run_with_data(moved / "run")
+
+
+@pytest.mark.parametrize("kind", ["text", "corpus"])
+def test_a_new_run_takes_no_namesake_of_its_data(kind, here, monkeypatch):
+    write_corpus(here / "data" / "mine")
+    (here / "data" / "my.txt").write_text("a text of another's\n" * 20)
+    monkeypatch.setenv("TLITE_DATA", str(here / "data"))
+    data = TextFile("/home/me/my.txt") if kind == "text" else Corpus("/home/me/mine")
+    with pytest.raises(UserError, match="/home/me"):
+        start(dataclasses.replace(TINY, data=data), Path("run"))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnText:
+    """Data of the user's, of no use to any kind of run yet."""
+
+    content: object = "a text of my own\n" * 20
+
+    def load(self):
+        return self.content
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnSplit(OwnText):
+    validation_fraction: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnRows(OwnText):
+    classes = "a", "b"
+
+    def examples(self, part):
+        return [("a text", 0), ("another", 1)]
+
+    pairs = examples
+
+
+def of(experiment, data):
+    """The experiment on data whose type the checked annotations of these tests don't know."""
+    object.__setattr__(experiment := copy.copy(experiment), "data", data)
+    return experiment
+
+
+CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "data", "missing"),
+    [
+        (TINY, OwnText(), "OwnText has no validation_fraction"),
+        (CLASSIFIER, OwnText(), "OwnText has no classes and no examples"),
+        (TRANSLATOR, OwnText(), "OwnText has no pairs"),
+        (TINY, OwnSplit(), ""),
+        (CLASSIFIER, OwnRows(), ""),
+        (TRANSLATOR, OwnRows(), ""),
+    ],
+)
+def test_own_data_has_what_its_kind_of_run_needs(experiment, data, missing):
+    with pytest.raises(UserError, match=missing) if missing else nullcontext():
+        check_data(of(experiment, data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "experiment", "data"),
+    [
+        (GeneratorRun, TINY, OwnSplit(3)),
+        (ClassifierRun, CLASSIFIER, OwnRows()),
+        (TranslatorRun, TRANSLATOR, OwnRows()),
+    ],
+)
+def test_own_data_of_another_type_is_a_user_error(kind, experiment, data):
+    with pytest.raises(UserError, match=r"int|tuple"):
+        kind.load_data(of(experiment, data))
+
+
+def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
+    for name in ("a.csv", "more.txt", "data/b.csv"):
+        (here / name).touch()
+    (here / "bert").mkdir()
+    data = LabelledText(training=("a.csv", "b.csv"), validation=("nowhere.csv",))
+    source = Pretraining(unlabelled=("more.txt",))
+    found = locate_data(ClassifierExperiment("x", data, pretraining=source))
+    assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
+    assert found.data.validation == ("nowhere.csv",)
+    assert found.pretraining.unlabelled == (str(here / "more.txt"),)
+    folder = locate_data(ClassifierExperiment("x", pretraining=Pretrained("bert"))).pretraining
+    assert folder.folder == str(here / "bert")
+    hub = ClassifierExperiment("x", LabelledText(hub="data/set"), pretraining=Pretrained("no/bert"))
+    assert locate_data(hub) == hub
+
+
+def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, monkeypatch):
+    path = here / "data" / Shakespeare.file
+    path.parent.mkdir()
+    path.touch()
+    found = locate_data(dataclasses.replace(TINY, data=Shakespeare()))
+    assert found.data.folder == str(here / "data")
+    monkeypatch.chdir("../other")
+    assert found.data.reads("training") == [str(path)]
+    assert locate_data(found) == found
+    path.unlink()  # on another machine: in the data folder of that one
+    assert locate_data(found).data.folder == str(Path("data").absolute())
+
+
+def test_variants_with_the_same_data_have_it_found_once(here, capsys):
+    pytest.importorskip("datasets")
+    rows = "".join(f"word {i},{i % 2}\n" for i in range(40))
+    (here / "a.csv").write_text(f"text,label\n{rows}")
+    one = ClassifierExperiment("x", LabelledText(path="a.csv"))
+    other = dataclasses.replace(one, padding="unknown")
+    found = find_data([one, other])
+    assert capsys.readouterr().out.count("text: 'text'") == 1
+    assert found == find_data([one]) + find_data([other])

@@ -1,0 +1,184 @@
+"""More steps for a run: it ends as one that had them from the start, or it is said why it can't."""
+
+import dataclasses
+import datetime
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.attack import state as attacked
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import (
+    LOGISTIC,
+    TRANSLATOR,
+    interrupt,
+    start_like,
+    stopped,
+    train,
+    varied,
+)
+from tlite.cli import commands, main
+from tlite.cli.options import Resume
+from tlite.data import TextFile
+from tlite.experiment import GeneratorExperiment
+from tlite.models import FeedForward, GeneratorConfig
+from tlite.runs import RUN_TYPES
+from tlite.training import TrainingConfig
+from tlite.training.loop import regular_scores
+from tlite.training.metrics import MetricsFile
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+BEFORE, AFTER = 5, 9  # no multiples of evaluate_every, which is 2
+MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(
+    steps=BEFORE,
+    batch_size=4,
+    learning_rate=1e-2,
+    schedule="inverse_sqrt",
+    warmup_steps=3,
+    evaluate_every=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch):
+    """What is printed and drawn at the end of training is looked at elsewhere."""
+    for kind in RUN_TYPES.values():
+        monkeypatch.setattr(kind, "report", lambda *_: None)
+
+
+def resume(folder, **options):
+    commands.resume(Resume(resume=folder, **options))
+
+
+def trained(experiment, folder, steps):
+    return train(varied(experiment, steps=steps), folder)
+
+
+def trained_like(run, folder, steps):
+    start_like(run, folder, steps=steps).train()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A run that had all of the steps from the start."""
+    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "whole", AFTER)
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "before", BEFORE).dir.path
+
+
+@pytest.fixture
+def ended(before, tmp_path):
+    """A classifier of its own for each test, at its end."""
+    return shutil.copytree(before, tmp_path / "run")
+
+
+def config(folder):
+    """All of it but when the run began, which is not the same for two runs."""
+    content = json.loads((folder / "config.json").read_text())
+    assert datetime.datetime.fromisoformat(content.pop("began")).tzinfo
+    return content
+
+
+def lines(folder, ended=()):
+    found = attacked.metrics(folder)["metrics.jsonl"]
+    return [line for line in found if line["split"] == "training" or line["step"] not in ended]
+
+
+def assert_same_runs(folder, whole, ended=()):
+    """Also the bits of all arrays; validations where a run had `ended` stay in the metrics."""
+    assert attacked.checkpoints(folder) == attacked.checkpoints(whole)
+    assert lines(folder, ended) == lines(whole)
+    assert config(folder) == config(whole)
+
+
+@pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
+def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
+    kind, classifier, ended, tmp_path
+):
+    if kind == "classifier":
+        whole, folder = classifier.dir.path, ended
+    else:
+        pytest.importorskip("tokenizers")
+        path = tmp_path / "text.txt"
+        path.write_text("the cat sat on the mat. " * 20)
+        quiet = {"dropout": 0.0, "feed_forward": FeedForward(dropout=0.0), "bleu_sentences": 0}
+        experiment = {
+            "generator": GeneratorExperiment("x", TextFile(str(path)), MODEL, TRAINING, "the"),
+            "translator": varied(TRANSLATOR, **quiet),
+        }[kind]
+        run = trained(experiment, tmp_path / "whole", AFTER)
+        whole, folder = run.dir.path, trained_like(run, tmp_path / "begun", BEFORE)
+    assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
+    assert_same_runs(folder, whole, ended=[BEFORE])
+
+
+def test_an_unfinished_run_may_get_more_steps_or_fewer_that_are_not_done(classifier, tmp_path):
+    whole = trained_like(classifier, tmp_path / "whole", 8)
+    for name, steps in (("more", 6), ("fewer", 50)):
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, 3)
+            stopped(trained_like, classifier, tmp_path / name, steps)
+        resume(tmp_path / name, steps=8)
+        done = [line["step"] for line in lines(tmp_path / name) if line["split"] != "training"]
+        assert_same_runs(tmp_path / name, whole, ended={*done} - {2, 4, 6, 8})
+
+
+def test_patience_does_not_count_where_a_run_had_ended():
+    found = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
+    for end, scores in ((5, [1 / 2, 1 / 4, 1 / 5]), (9, [1 / 2, 1 / 4, 1 / 6])):
+        training = dataclasses.replace(TRAINING, steps=end)
+        assert regular_scores(training, found)[: len(scores)] == scores
+
+
+def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(ended, tmp_path):
+    cosine = varied(LOGISTIC, schedule="cosine")
+    cosine = trained(cosine, tmp_path / "cosine", BEFORE).dir.path
+    before = config(cosine), config(ended)
+    told = complaint(resume, cosine, steps=AFTER)
+    assert "--steps can't be 9 where a run has 5 with a cosine" in told
+    resume(cosine, steps=BEFORE)
+    told = complaint(resume, ended, steps=4)
+    assert told == f"--steps must be at least 5: {ended} has done as many"
+    with MetricsFile(ended / "metrics.jsonl"):
+        assert "is being trained by another process" in complaint(resume, ended, steps=AFTER)
+    assert (config(cosine), config(ended)) == before
+
+
+def test_a_config_whose_writing_is_cut_short_is_the_one_before(ended, classifier, monkeypatch):
+    before, replace = (ended / "config.json").read_bytes(), Path.replace
+
+    def killed(path, target):
+        if Path(target).name == "config.json":
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resume(ended, steps=AFTER)
+    assert (ended / "config.json").read_bytes() == before
+    resume(ended, steps=AFTER)
+    assert_same_runs(ended, classifier.dir.path, ended=[BEFORE])
+
+
+def test_a_profile_opens_and_changes_no_bit(classifier, tmp_path, capsys):
+    folder = tmp_path / "profiled"
+    start_like(classifier, folder).train(profile=2)
+    said = capsys.readouterr().out
+    assert_same_runs(folder, classifier.dir.path)
+    (trace,) = (folder / "profile").rglob("perfetto_trace.json.gz")
+    assert f"profile of 2 steps: xprof {folder / 'profile'}" in said
+    assert str(trace) in said
+    assert list(trace.parent.glob("*.xplane.pb"))
+    assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    resume(folder, profile=2)
+    assert "nothing was profiled" in capsys.readouterr().out

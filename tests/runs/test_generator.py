@@ -1,0 +1,398 @@
+"""Runs of generators: tokens, what is fed and scored of them, training on texts and corpora."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.corpora import DOCUMENTS, write_corpus
+from tests.helpers.runs import (
+    assert_has_examples,
+    assert_same_state,
+    interrupt,
+    resume,
+    start_like,
+    stopped,
+    train,
+)
+from tlite import functional as F
+from tlite.data import TextFile
+from tlite.data.corpus import Corpus
+from tlite.errors import UserError
+from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
+from tlite.models import GeneratorConfig
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
+from tlite.runs import GeneratorRun, open_run_with_data, start
+from tlite.runs.generator import (
+    TextPart,
+    end_ids,
+    end_of_documents,
+    fit_vocabulary,
+    make_tokenizer,
+    parts_of,
+    prompt_tokens,
+    text_parts,
+    tokenizer_of,
+)
+from tlite.runs.kinds import load
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.metrics import read_metrics
+from tlite.training.run_dir import RunDir
+from tlite.training.sharding import make_mesh
+
+pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
+
+TEXT = "".join(DOCUMENTS)
+LEARNED_FROM, HELD_OUT = TEXT[: -round(0.1 * len(TEXT))], TEXT[-round(0.1 * len(TEXT)) :]
+MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0)
+TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
+TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
+CONTEXT = 16  # of parts that nothing is trained on
+LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
+OF_TEXT = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
+EACH = OF_TEXT | {"numbers": NumberTokenizer(9)}
+each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "text.txt"
+    path.write_text(TEXT)
+    return TextFile(str(path), 0.1)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return Corpus(str(write_corpus(tmp_path_factory.mktemp("corpora") / "corpus")))
+
+
+@pytest.fixture(scope="module")
+def numbers(corpus, tmp_path_factory):
+    """The same tokens as nanoGPT keeps them: nothing says what they are of."""
+    copy = tmp_path_factory.mktemp("numbers")
+    for name in ("train.bin", "val.bin"):
+        (copy / name).write_bytes(Path(corpus.folder, name).read_bytes())
+    return Corpus(str(copy), corpus_vocabulary=257)
+
+
+def experiment(of, **changes):
+    made = GeneratorExperiment("tiny", of, MODEL, TRAINING, prompt="12 bottles")
+    return dataclasses.replace(made, **changes)
+
+
+def parts(corpus, **changes):
+    corpus = dataclasses.replace(corpus, **changes)
+    model = GeneratorConfig(vocabulary_size=257, context=CONTEXT)
+    return parts_of(experiment(corpus, model=model), tokenizer_of(corpus), corpus)
+
+
+def saved_tokenizer(folder):
+    return GeneratorRun.load_tokenizer(RunDir(folder, GeneratorExperiment("x"), {}))
+
+
+# Tokenizers
+
+
+def test_settings_make_their_tokenizers(tmp_path):
+    kinds = {Characters(): CharTokenizer, Bytes(): ByteTokenizer, BPE(280): type(LEARNED)}
+    for chosen, kind in kinds.items():
+        same, tokenizer = make_tokenizer(chosen, TEXT, 0.1)
+        assert (same, type(tokenizer)) == (chosen, kind)
+    LEARNED.save(tmp_path)
+    found, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
+    assert found.path == str(tmp_path.resolve())
+    assert tokenizer.encode(TEXT).tolist() == LEARNED.encode(TEXT).tolist()
+    assert make_tokenizer(found, TEXT, 0.1)[0] == found
+    with pytest.raises(UserError, match="has changed"):
+        make_tokenizer(TokenizerFile(str(tmp_path), "0"), TEXT, 0.1)
+
+
+def test_pieces_are_learned_from_the_training_part_only():
+    text = "the cat " * 90 + "zzzzzzzz" * 10
+    whole, learned = (make_tokenizer(BPE(300), text, part)[1] for part in (0.001, 0.1))
+    assert len(whole.encode("zzzzzzzz")) < 8 == len(learned.encode("zzzzzzzz"))
+
+
+@each
+def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = saved_tokenizer(tmp_path)
+    assert (type(again), len(again)) == (type(tokenizer), len(tokenizer))
+    text = "1 2 3" if isinstance(tokenizer, NumberTokenizer) else "the <|endoftext|>"
+    assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+
+
+def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
+    for number, tokenizer in enumerate([CharTokenizer(TEXT), learn_bpe([TEXT], 300)]):
+        folder = write_corpus(tmp_path / str(number), tokenizer)
+        found = tokenizer_of(Corpus(str(folder)))
+        assert found.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text() + " ")
+        with pytest.raises(UserError, match="has changed"):
+            tokenizer_of(Corpus(str(folder)))
+
+
+def test_a_pretrained_model_has_the_pieces_of_its_own_tokenizer_alone():
+    ours = learn_bpe([TEXT], 300)
+    assert ours.has_same_vocabulary(learn_bpe([TEXT], 300))
+    assert not any(map(ours.has_same_vocabulary, (learn_bpe([TEXT], 290), ByteTokenizer())))
+
+
+def test_an_embedding_may_have_more_rows_than_there_are_subwords():
+    assert fit_vocabulary(0, LEARNED) == 280
+    assert fit_vocabulary(320, LEARNED) == 320
+    assert fit_vocabulary(0, LEARNED, at_least=400) == 400
+    for size, tokenizer in ((279, LEARNED), (999, EACH["characters"]), (256, EACH["bytes"])):
+        with pytest.raises(UserError, match=f"vocabulary size is {size}, but"):
+            fit_vocabulary(size, tokenizer)
+
+
+def test_unknown_characters_of_a_pretrained_model_are_counted(capsys):
+    tokenizer = PretrainedTokenizer(*CharTokenizer("ab ").to_hugging_face())
+    text_parts("a☃ b☃ " * 10, tokenizer, 4, 0.2, whole=True)
+    assert "20 of 60" in capsys.readouterr().err
+
+
+@each
+def test_without_a_prompt_the_mark_between_texts_starts(tokenizer):
+    ends = {ByteTokenizer: [256], type(LEARNED): [LEARNED.eos_id]}.get(type(tokenizer), [])
+    assert end_ids(tokenizer) == ends
+    assert prompt_tokens(tokenizer, "1").tolist() == tokenizer.encode("1").tolist()
+    if ends:
+        assert prompt_tokens(tokenizer, "").tolist() == ends
+        return
+    for prompt, told in (("", "prompt is empty"), (" ", "has no token")):
+        if not len(tokenizer.encode(prompt)):
+            with pytest.raises(UserError, match=told):
+                prompt_tokens(tokenizer, prompt)
+
+
+def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
+    assert end_of_documents(corpus, ByteTokenizer()) is None
+    apart = [dataclasses.replace(one, separate_documents=True) for one in (corpus, numbers)]
+    assert [end_of_documents(one, ByteTokenizer()) for one in apart] == [256, 256]
+    with pytest.raises(UserError, match=r"nothing says which token of .* ends a document"):
+        end_of_documents(apart[1], NumberTokenizer(257))
+
+
+# Parts of texts and corpora
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
+@given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
+def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
+    tokenizer = EACH[name]
+    found = text_parts(text, tokenizer, CONTEXT, fraction, whole=False)
+    texts = [tokenizer.decode(part.tokens) for part in found.values()]
+    assert "".join(texts) == text
+    for part, own in zip(found.values(), texts, strict=True):
+        assert tokenizer.byte_sizes()[part.tokens].sum() == len(own.encode())
+        np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
+    assert text_parts(text, tokenizer, CONTEXT, fraction, whole=False) is found  # encoded once
+
+
+@pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
+def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
+    for part in text_parts(TEXT, tokenizer, CONTEXT, 0.1, whole=False).values():
+        size = len(tokenizer.decode(part.tokens[1:]).encode())
+        assert part.targets_per_byte == part.per_byte == (len(part) - 1) / size
+
+
+def test_bytes_of_a_corpus_are_those_of_the_manifest(corpus, numbers):
+    part = parts(corpus)["validation"]
+    size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
+    assert part.per_byte == len(part) / size
+    assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
+    assert parts(numbers)["validation"].targets_per_byte is None
+
+
+def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
+    part = parts(corpus)["training"]
+    tokens = part.tokens.read(0, len(part)).astype(np.int32)
+    text = TextPart(part.tokenizer, CONTEXT, tokens, None)
+    for ours, theirs in zip(part.scored(), text.scored(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert part.targets_per_byte == text.targets_per_byte
+
+
+def test_windows_of_a_large_part_lie_all_over_it_without_overlap(corpus):
+    part = parts(corpus, validation_tokens=10 * CONTEXT)["training"]
+    tokens = part.tokens.read(0, len(part)).tolist()
+    inputs, targets, weights = part.scored()
+    assert weights.all()
+    windows = np.c_[inputs, targets[:, -1]].tolist()
+    starts = [i * (len(tokens) - CONTEXT - 1) // 9 for i in range(10)]
+    assert windows == [tokens[start : start + CONTEXT + 1] for start in starts]
+    np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
+    assert min(np.diff(starts)) >= CONTEXT
+    assert parts(corpus, validation_tokens=1)["validation"].scored()[0].shape == (1, CONTEXT)
+
+
+def test_a_feed_gives_windows_by_seed_step_and_row(corpus):
+    part = parts(corpus)["training"]
+    config = TrainingConfig(steps=9, batch_size=4, gradient_accumulation_steps=2, seed=5)
+    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    batches = np.asarray(feed.at(3, 2).batches)[0]
+    again = np.asarray(feed.at(4, 1).batches)[0]
+    feed.close()
+    assert batches.shape[1:] == (2, 4, CONTEXT + 1)
+    np.testing.assert_array_equal(batches[1], again[0])
+    assert len({window.tobytes() for window in batches[:2].reshape(-1, CONTEXT + 1)}) > 12
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def trained(text, corpus, tmp_path_factory):
+    """The run of a tokenizer on the text, or of the corpus, trained when it is first asked for."""
+    runs, folder = {}, tmp_path_factory.mktemp("runs")
+    apart = dataclasses.replace(corpus, separate_documents=True)
+    experiments = {"together": experiment(corpus), "apart": experiment(apart)}
+    experiments |= {n: experiment(text, tokenizer=chosen) for n, chosen in TOKENIZERS.items()}
+
+    def trained(name):
+        if name not in runs:
+            runs[name] = train(experiments[name], folder / name)
+        return runs[name]
+
+    return trained
+
+
+@jax.jit
+def nats(model, inputs, targets):
+    return F.token_cross_entropy(model(inputs), targets)
+
+
+def total_nats(run, tokens):
+    """Of every token but the first, in windows that follow each other."""
+    parameters, _ = run.parameters("last")
+    model, context, total = run.trainer.models(parameters)[0], MODEL.context, 0.0
+    for at in range(0, len(tokens) - 1, context):
+        inputs, targets = tokens[at : at + context], tokens[at + 1 : at + context + 1]
+        total += float(np.asarray(nats(model, inputs[: len(targets)], targets)).sum())
+    return total
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, trained, capsys):
+    run = trained(tokenizer)
+    tokens = run.tokenizer.encode(HELD_OUT)
+    assert run.tokenizer.decode(tokens) == HELD_OUT
+    first = len(run.tokenizer.decode(tokens[:1]).encode())
+    bits = total_nats(run, tokens) / math.log(2) / (len(HELD_OUT.encode()) - first)
+    line = read_metrics(run.dir.metrics)[-1]
+    assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
+    assert_has_examples(run)
+    open_run_with_data(run.dir.path).evaluate(checkpoint="last")
+    out = capsys.readouterr().out
+    told = re.search(r", ([\d.]+) bits per byte,", out)
+    assert float(told[1]) == pytest.approx(bits, abs=1e-4)
+    assert re.search(
+        r"\n95 % for new stretches of text like this one, with this seed: ± 0\.\d{4}\n", out
+    )
+
+
+def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    learn_bpe([LEARNED_FROM], 280).save(folder)  # as "bpe" does: the programs are the same
+    run = train(experiment(text, tokenizer=TokenizerFile(str(folder))), tmp_path / "run")
+    kept = run.experiment.tokenizer
+    assert kept.path == str(folder)
+    assert len(kept.sha256) == 64
+    (folder / "tokenizer.json").unlink()
+    model, tokenizer = load(run.dir.path)
+    assert model.config.vocabulary_size == len(tokenizer) == 280
+    assert "bits_per_byte" in read_metrics(run.dir.metrics)[-1]
+
+
+def test_a_model_is_loaded_where_jax_has_no_cpu(trained, monkeypatch):
+    run, devices = trained("bytes"), jax.local_devices
+
+    def without_cpu(*_, backend=None):
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return devices()
+
+    monkeypatch.setattr(jax, "local_devices", without_cpu)
+    model, _ = load(run.dir.path)
+    assert np.isfinite(model.embedding.table[...]).all()
+
+
+def test_a_report_neither_validates_nor_needs_memory(text, tmp_path, monkeypatch, capsys):
+    run, evaluate, steps = start(experiment(text), tmp_path / "run"), Trainer.evaluate, []
+
+    def counted(trainer, parameters, batches, **settings):
+        steps.append(len(steps))
+        return evaluate(trainer, parameters, batches, **settings)
+
+    def without_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Trainer, "evaluate", counted)
+    monkeypatch.setattr(Trainer, "models", without_memory)
+    run.train()
+    scheduled = TRAINING.steps // TRAINING.evaluate_every
+    assert len(steps) == scheduled + 1  # and one by example, for `compare`
+    out = capsys.readouterr().out
+    loss = read_metrics(run.dir.metrics)[-1]["loss"]
+    assert re.search(rf"validation loss {loss:.4f} nats", out)
+    assert "no sample: " in out
+    assert (run.dir.path / "plots").is_dir()
+
+
+# Corpora
+
+
+def test_a_corpus_is_learned_and_resumed_to_the_same_bits(trained, tmp_path, monkeypatch):
+    apart = trained("apart")
+    assert isinstance(apart.tokenizer, ByteTokenizer)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)
+        stopped(start_like(apart, tmp_path / "cut").train)
+    assert_same_state(resume(tmp_path / "cut"), apart)
+
+
+def test_documents_apart_have_another_loss_than_together(trained):
+    together, apart = (trained(name) for name in ("together", "apart"))
+    losses = [read_metrics(run.dir.metrics)[-1]["loss"] for run in (together, apart)]
+    assert losses[0] != losses[1]
+    # What a validation finds is what the model says with the mask.
+    model = apart.trainer.models(apart.parameters("last")[0])[0]
+    inputs, targets, weights = apart.parts["validation"].scored()
+
+    @jax.jit
+    def masked(model, inputs, targets):
+        logits = model(inputs, segment_ids=F.segment_ids(inputs, 256))
+        return F.token_cross_entropy(logits, targets)
+
+    found = np.asarray(masked(model, inputs, targets)) * weights
+    assert losses[1] == pytest.approx(float(found.sum() / weights.sum()), rel=1e-5)
+
+
+def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
+    run = trained("together")
+    feed = run.parts["training"].fed()(TRAINING, run.trainer.mesh)
+    windows = np.asarray(jax.device_get(feed.at(0, 1).batches))[0, 0, 0].astype(np.int32)
+    feed.close()
+    model = run.trainer.models(run.trainer.init().parameters)[0]
+    losses = np.asarray(nats(model, windows[:, :-1], windows[:, 1:]))
+    first = read_metrics(run.dir.metrics)[0]["loss"]
+    assert first == pytest.approx(float(losses.mean()), rel=1e-5)
+
+
+def test_a_corpus_of_nanogpt_is_learned_as_it_is(numbers, trained, tmp_path):
+    run = train(experiment(numbers, prompt="1 2"), tmp_path / "run")
+    assert_same_state(run, trained("together"))
+    assert "bits_per_byte" not in read_metrics(run.dir.metrics)[-1]
+    assert run.tokenizer.decode([3, 200]) == "3 200"

@@ -1,0 +1,271 @@
+"""What all runs do alike: go on after an interruption, know their data, keep what they chose."""
+
+import dataclasses
+import json
+import signal
+
+import pytest
+
+from tests.helpers.complaints import complaint
+from tests.helpers.corpora import DOCUMENTS, write_corpus
+from tests.helpers.runs import (
+    LABELS,
+    LOGISTIC,
+    STEPS,
+    TEXTS,
+    TRANSFORMER,
+    TRANSLATOR,
+    assert_has_examples,
+    assert_same_state,
+    interrupt,
+    labelled,
+    resume,
+    start_like,
+    stopped,
+    train,
+    varied,
+)
+from tlite.data import Corpus, TextFile
+from tlite.errors import Interrupted
+from tlite.experiment import (
+    BPE,
+    Bytes,
+    GeneratorExperiment,
+    PairSubwords,
+    Pretraining,
+    TokenizerFile,
+    Words,
+)
+from tlite.models import (
+    Attention,
+    Block,
+    FeedForward,
+    GeneratorConfig,
+    LogisticConfig,
+    TranslatorHead,
+)
+from tlite.models.classifier import Wide
+from tlite.models.config import describe_components
+from tlite.runs import open_run_with_data, start
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.metrics import read_metrics
+
+pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return train(TRANSFORMER, tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+@pytest.fixture
+def binary(tmp_path):
+    """A logistic regression of two classes, not yet trained."""
+    return dataclasses.replace(LOGISTIC, data=labelled(tmp_path / "texts.jsonl"))
+
+
+# Interruption
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
+    folder = tmp_path / "run"
+    run = start_like(uninterrupted, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, step)
+        assert f"tlite train --resume {folder}" in stopped(run.train)
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert step <= last < STEPS
+    assert_same_state(resume(folder), uninterrupted)
+
+
+def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
+    start(TRANSFORMER, tmp_path / "run")
+    assert_same_state(resume(tmp_path / "run"), uninterrupted)
+
+
+# Checkpoints
+
+
+def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_path):
+    assert uninterrupted.parameters("last")[1] == STEPS
+    assert uninterrupted.parameters("4")[1] == 4
+    for name in ("1", "first", "-1"):
+        assert f"there is no checkpoint {name}" in complaint(uninterrupted.parameters, name)
+    assert "no checkpoint yet" in complaint(start(binary, tmp_path / "run").parameters, "best")
+
+
+@pytest.mark.parametrize("best_metric", ["loss", "accuracy"])
+def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, select):
+    changes = {"evaluate_every": 1, "best_metric": select, "learning_rate": 0.5}
+    run = train(varied(binary, **changes), tmp_path / "run")
+    lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
+    scores = {line["step"]: line[select] for line in lines}
+    best = max(scores.values()) if select == "accuracy" else min(scores.values())
+    assert scores[run.parameters("best")[1]] == best
+    assert_has_examples(run)
+
+
+def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "best_step", lambda _: 1)
+    run = start(varied(binary, evaluate_every=1, max_to_keep=9), tmp_path / "run")
+    reported = []
+    run.report = lambda means, _, step: reported.append((step, means["loss"].mean()))
+    run.train()
+    lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
+    assert reported == [(1, pytest.approx(lines[0]["loss"]))]
+
+
+# The data
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        TEXTS[:-1],
+        [TEXTS[1], TEXTS[0], *TEXTS[2:]],
+        [(TEXTS[0][0], "1"), *TEXTS[1:]],
+        [*TEXTS[:2], (TEXTS[2][0], "5"), *TEXTS[3:]],
+    ],
+    ids=["one less", "another order", "another label", "left out"],
+)
+def test_data_that_has_changed_since_the_run_began_is_told(binary, tmp_path, rows):
+    start(binary, tmp_path / "run")
+    assert open_run_with_data(tmp_path / "run").experiment.data == binary.data
+    labelled(tmp_path / "texts.jsonl", rows)
+    message = complaint(open_run_with_data, tmp_path / "run")
+    assert f"the data of {tmp_path / 'run'} has changed since the run began" in message
+    assert "training" in message
+
+
+WORDS = Words(1, word_ngrams=2, character_ngrams=3)
+RARE = dataclasses.replace(WORDS, min_document_frequency=9999)
+REFUSED = {
+    "classifier": [
+        ("vocabulary_size is 7, but the data has", {"vocabulary_size": 7}),
+        ("has the class so so, fine", {"labels": LABELS | {"2": "so so", "4": "fine"}}),
+        ("'positive' is the only class", {"labels": LABELS | {"1": ""}}),
+        ("two classes, not of 3", {"labels": {n: f"{n} stars" for n in "135"}, "sentences": 3}),
+        ("a logistic regression has no blocks", {"pretraining": Pretraining()}),
+        ("beside a transformer", {"tokenizer": WORDS}),
+    ],
+    "transformer": [
+        ("--wide.bigrams", {"tokenizer": WORDS, "wide": Wide(10)}),
+        ("--sentences", {"tokenizer": WORDS, "sentences": 2}),
+        ("in 9,999 texts", {"tokenizer": RARE}),
+        ("wide.num_word_ngrams is 3, but the data has", {"tokenizer": WORDS, "wide": Wide(0, 3)}),
+        ("num_word_ngrams is 3, but the data has 0", {"tokenizer": Words(1), "wide": Wide(0, 3)}),
+    ],
+    "generator": [
+        ("no tokenizer 'nowhere.json'", {"tokenizer": TokenizerFile("nowhere.json")}),
+        ("tokens, and a context of 400", {"tokenizer": BPE(280), "context": 400}),
+    ],
+    "corpus": [
+        ("the tokenizer is the corpus's: leave it out", {"tokenizer": Bytes()}),
+        ("size is 99", {"vocabulary_size": 99}),
+        ("there is no folder nowhere", {"data": Corpus("nowhere")}),
+        ("--folder", {"data": Corpus()}),
+    ],
+    "translator": [
+        (
+            "source_vocabulary_size is 7, but the tokenizer has",
+            {"source_vocabulary_size": 7, "head": TranslatorHead("separate")},
+        ),
+        ("--head.embeddings separate", {"tokenizer": PairSubwords(pieces=20, joint=False)}),
+        ("batch_size must be larger", {"batch_size": 3}),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "changes"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]]
+)
+def test_what_does_not_go_together_is_told_before_there_is_a_folder(
+    binary, tmp_path, monkeypatch, kind, told, changes
+):
+    pytest.importorskip("tokenizers")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("".join(DOCUMENTS))
+    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+    generator = GeneratorExperiment("tiny", TextFile("text.txt"), model, prompt="12 bottles")
+    experiment = {
+        "classifier": binary,
+        "transformer": varied(TRANSFORMER, data=binary.data),
+        "generator": generator,
+        "corpus": varied(generator, data=Corpus(str(write_corpus(tmp_path / "corpus")))),
+        "translator": TRANSLATOR,
+    }[kind]
+    assert told in complaint(start, varied(experiment, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# What a run decides before it begins, and keeps
+
+
+def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
+    asked = []
+    found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
+    monkeypatch.setattr("tlite.runs.kinds.choose_precision", found)
+    changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
+    run = start(varied(TRANSFORMER, **changes), tmp_path / "run")
+
+    def stop(*_, **__):
+        raise Interrupted("stopped", signal.SIGINT)
+
+    monkeypatch.setattr("tlite.runs.run.fit", stop)
+    stopped(run.train)
+    printed = capsys.readouterr().out
+    assert "precision: it was measured" in printed
+    assert "in mixed precision, attention mixed on" in printed
+    assert "label smoothing of 0.125" in printed  # the two losses are not the same
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
+    assert saved["training"]["precision"] == "mixed"
+    assert saved["model"]["attention"]["function"] == "mixed"
+    again = open_run_with_data(tmp_path / "run")
+    assert again.experiment == run.experiment
+    assert again.trainer.model.config.attention.function == "mixed"
+    assert asked == ["auto"]
+
+
+def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("Unsupported element type for DotThunk")
+
+    monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
+    mixed = varied(binary, precision="mixed")
+    assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def own(x):
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Parallel(Block):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (GeneratorConfig(attention="mixed", norm="rms"), "attention mixed"),
+        (
+            GeneratorConfig(attention=Attention("exact", query_chunk_size=8)),
+            "attention exact in chunks of 8",
+        ),
+        (GeneratorConfig(attention=own, block=Parallel()), "attention own of, block Parallel of"),
+        (
+            GeneratorConfig(feed_forward=FeedForward(activation=own), norm=own),
+            "attention auto, activation own of, norm own of",
+        ),
+        (
+            GeneratorConfig(block=(Block(attention=Attention("exact", num_kv_heads=1)), Block())),
+            "attention auto, block exact attention",
+        ),
+        (LogisticConfig(), ""),
+    ],
+)
+def test_attention_and_user_components_are_described(config, expected):
+    described = ", ".join(f"{name} {text}" for name, text in describe_components(config))
+    assert described.replace("of test_recipe.py", "of") == expected

@@ -1,0 +1,244 @@
+"""What a classifier starts from: a generator of its texts, or a linear model of their n-grams."""
+
+import dataclasses
+import json
+import re
+import signal
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tlite
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import (
+    TEXTS,
+    TRAINING,
+    TRANSFORMER,
+    assert_same_state,
+    interrupt,
+    labelled,
+    resume,
+    start_like,
+    stopped,
+    train,
+    varied,
+)
+from tlite.errors import Interrupted
+from tlite.experiment import Pretraining, Words
+from tlite.models import Embedding, Norm, Rotary, Wide
+from tlite.runs import classifier, open_run_with_data, start
+from tlite.runs.classifier import (
+    encode_texts,
+    generator_config,
+    pretraining_config,
+    token_stream,
+)
+from tlite.text import IndexTokenizer, NgramTokenizer
+from tlite.training import Trainer, generator_task
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import restore
+from tlite.training.metrics import read_metrics
+
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
+
+SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
+EXPERIMENT = varied(TRANSFORMER, dropout=0.0, embedding=Embedding(), pretraining=SETTINGS)
+WORDS = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
+NGRAMS = varied(TRANSFORMER, tokenizer=WORDS, weight_decay=0.1, clip_norm=1.0, ngram_l2=1e-3)
+
+
+# A generator
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return train(EXPERIMENT, tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+def parameters(replicas):
+    return {name: np.array(a) for name, a in replicas.parameters.items()}
+
+
+def test_all_replicas_start_with_the_embedding_and_blocks_of_the_generator(uninterrupted):
+    run, folder = uninterrupted, uninterrupted.dir.path / "pretraining"
+    config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
+    training = pretraining_config(run.experiment.training, SETTINGS)
+    trainer = Trainer(generator_task(config), training, np.zeros(99, np.int32))
+    replicas, step = restore(trainer, Checkpoints(folder / "checkpoints"))
+    assert step == SETTINGS.pretraining_steps
+    learned, before = parameters(replicas), parameters(run.trainer.init())
+    given = parameters(run.start_replicas())
+    for name, arrays in given.items():
+        taken = name.startswith(("blocks.", "embedding"))
+        assert taken == (name in learned)
+        of_both = np.broadcast_to(learned[name], arrays.shape) if taken else before[name]
+        np.testing.assert_array_equal(arrays, of_both)
+    assert {name.split(".")[0] for name in given} >= {"blocks", "embedding", "head"}
+    assert not np.array_equal(*given["head.kernel"])
+    lines = read_metrics(folder / "metrics.jsonl")
+    losses = [line["loss"] for line in lines if line["split"] == "validation"]
+    assert losses[-1] < losses[0]
+
+
+def test_the_generator_has_the_classifiers_parts_and_first_seed_and_its_own_settings():
+    parts = {"positions": Rotary(), "norm": Norm("rms")}
+    model = dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts)
+    config = generator_config(model, 0.3)
+    assert (config.vocabulary_size, config.positions, config.norm) == (7, *parts.values())
+    assert (config.context, config.width, config.num_heads) == (12, 8, 2)
+    assert config.dropout == 0.3
+    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rate=1e-2)
+    config = pretraining_config(training, SETTINGS)
+    assert list(config.seed_range) == [5]
+    assert config.learning_rate == SETTINGS.pretraining_learning_rate
+    assert (config.steps, config.batch_size) == (4, 4)
+
+
+@pytest.mark.parametrize("in_pretraining", [True, False])
+def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that_was_not(
+    uninterrupted, tmp_path, in_pretraining, capsys
+):
+    folder = tmp_path / "run"
+    run = start_like(uninterrupted, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 3, in_pretraining)
+        assert stopped(run.train).endswith(f"tlite train --resume {folder}")
+    assert (
+        "one pre-trained model is under all 2 seeds: it is a single draw" in capsys.readouterr().out
+    )
+    assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
+    if in_pretraining:
+        assert "no checkpoint yet" in complaint(run.parameters, "best")
+    assert_same_state(resume(folder), uninterrupted)
+
+
+def test_tokens_follow_each_other_with_an_unknown_one_after_each_text():
+    tokenizer = IndexTokenizer(["aa", "bb", "cc"])
+    stream = token_stream(tokenizer, iter(["aa bb cc", "", "bb", "dd cc"]))
+    assert stream.tolist() == [1, 2, 3, 0, 0, 2, 0, 0, 3, 0]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """An experiment on texts in a file, and on others in files beside."""
+
+    def make(**settings):
+        data = labelled(tmp_path / "texts.jsonl")
+        pretraining = dataclasses.replace(SETTINGS, **settings)
+        return varied(TRANSFORMER, data=data, tokenizer=Words(1), seeds=1, pretraining=pretraining)
+
+    return make
+
+
+def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, capsys):
+    """Those of the training part, and those of other files."""
+
+    def stop(*_):
+        raise Interrupted("stopped", signal.SIGINT)
+
+    monkeypatch.setattr(classifier, "fit", stop)
+    labels = ({"label": "1"}, {"label": "x"}, {})
+    more = [{"text": f"Never read{n * ' before'}"} | label for n, label in enumerate(labels)]
+    lines = [*more, {"text": TEXTS[0][0], "label": "1"}]
+    file = tmp_path / "more.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    texts = [text for text, _ in TEXTS]
+    for files, read in (((), texts), ((str(file),), [*texts, *(row["text"] for row in more)])):
+        stopped(train, make(unlabelled=files), tmp_path / f"with {len(files)}")
+        number = sum(len(re.findall(r"\w\w+", text)) + 1 for text in read)
+        assert f"pre-training a generator on {number:,} tokens" in capsys.readouterr().out
+
+
+def test_no_steps_of_pre_training_are_none(make, tmp_path):
+    start(make(pretraining_steps=0), tmp_path / "run").start_replicas()
+    assert not (tmp_path / "run" / "pretraining").exists()
+
+
+def test_what_can_not_be_pre_trained_is_told(make, tmp_path):
+    told = complaint(train, make(unlabelled=("nowhere.jsonl",)), tmp_path / "run")
+    assert "nowhere.jsonl" in told
+    told = complaint(train, varied(make(), context=60), tmp_path / "other")
+    assert "too short for pre-training" in told
+
+
+# N-grams
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(NGRAMS, tmp_path_factory.mktemp("runs") / "ngrams")
+
+
+def linear(parameters):
+    return {name: np.asarray(a) for name, a in parameters.items() if "_ngrams." in name}
+
+
+def test_the_replicas_start_from_one_linear_model_and_keep_it(run):
+    first, (last, _) = run.start_replicas().parameters, run.parameters("last")
+    for name, array in linear(first).items():
+        assert abs(array).max() > 0 or name == "character_ngrams.bias"
+        np.testing.assert_array_equal(array[0], array[1])
+        np.testing.assert_array_equal(array, linear(last)[name])
+    tables = first["embedding.table"], last["embedding.table"]
+    assert not np.array_equal(*map(np.asarray, tables))
+
+
+def test_the_linear_model_fits_its_texts_and_is_added_in_evaluation(run, capsys):
+    model, tokenizer = tlite.load(run.dir.path)
+    assert isinstance(tokenizer, NgramTokenizer)
+    examples, context = list(run.data.training), run.experiment.model.context
+    tokens = encode_texts(run.experiment, tokenizer, [example.text for example in examples])
+    with pytest.raises(ValueError, match=r"\d+ columns"):
+        model(jnp.asarray(tokens[:, :context]))
+
+    @jax.jit
+    def logits(model, tokens):
+        added = model.ngram_logits(tokens[:, context:])
+        return model(tokens), model.transformer_logits(tokens[:, :context]), added
+
+    both, alone, added = map(np.asarray, logits(model, tokens))
+    np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
+    right = added.argmax(-1) == np.array([example.label for example in examples])
+    assert right.mean() > 0.9
+    open_run_with_data(run.dir.path).evaluate("training")
+    told = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
+    assert told in capsys.readouterr().out
+
+
+def test_the_transformer_is_trained_as_without_them(run, tmp_path):
+    words = dataclasses.replace(WORDS, word_ngrams=0, character_ngrams=0)
+    plain = train(dataclasses.replace(NGRAMS, tokenizer=words), tmp_path / "run")
+    of_plain = plain.parameters("last")[0]
+    of_both = run.parameters("last")[0]
+    kinds = "word_ngrams", "character_ngrams"
+    added = {f"{kind}.{name}" for kind in kinds for name in ("weights", "bias")}
+    assert set(of_both) - set(of_plain) == added
+    for name, array in of_plain.items():
+        np.testing.assert_allclose(of_both[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Words, {"min_document_frequency": 0}),
+        (Words, {"word_ngrams": -1}),
+        (Words, {"word_ngrams": 1}),
+        (Words, {"character_ngrams": 17}),
+        (Wide, {"num_word_ngrams": -1}),
+        (partial(varied, NGRAMS), {"ngram_l2": float("inf")}),
+        (partial(varied, NGRAMS), {"sentences": -1}),
+    ],
+)
+def test_numbers_that_can_not_be_are_told(kind, fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        kind(**fields)
+
+
+def test_pretraining_reads_the_words_alone(tmp_path):
+    pretraining = Pretraining(pretraining_steps=2, pretraining_batch_size=2)
+    run = start(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
+    replicas = run.start_replicas()
+    assert abs(linear(replicas.parameters)["word_ngrams.weights"]).max() > 0

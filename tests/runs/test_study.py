@@ -1,0 +1,379 @@
+"""Studies: killed anywhere they end with the same bits, and a variant that fails fails alone."""
+
+import dataclasses
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from tests.attack import state as attacked
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import LOGISTIC, TEXTS, TRANSLATOR, labelled, varied
+from tlite.comparison.study import Study, Variant, read_study
+from tlite.data import LabelledText
+from tlite.errors import Interrupted, OutOfMemory, UserError
+from tlite.experiment import GeneratorExperiment, PairSubwords
+from tlite.models import GeneratorConfig
+from tlite.runs import ClassifierRun, kinds, open_run_with_data, study
+from tlite.runs.study import (
+    Preparing,
+    free_name,
+    resume_study,
+    start_study,
+    train_study,
+)
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.checkpoints import Checkpoints
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+TRAINING = TrainingConfig(steps=4, batch_size=8, evaluate_every=2, learning_rate=1e-2)
+
+
+class Killed(BaseException):
+    """As if the process were gone."""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Without the comparison, and the search for garbage, which take longer than all the rest."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(study, "gc", SimpleNamespace(collect=lambda: 0))
+    monkeypatch.setattr("tlite.comparison.compare", lambda folders: print("compared", *folders))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Of the runs there are the one with the least to compile."""
+    texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
+    return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
+
+
+def sizes(base, **more):
+    return {"smaller": varied(base, batch_size=4, **more), "larger": varied(base, **more)}
+
+
+def state(folder):
+    """Of each run every line of metrics but for the speed, and the bits of all its checkpoints."""
+    return attacked.checkpoints(folder), attacked.metrics(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory):
+    """A study that nobody has disturbed: the folder."""
+    folder = tmp_path_factory.mktemp("whole") / "study"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tlite.comparison.compare", lambda folders: None)
+        train_study(sizes(base), folder)
+    return folder
+
+
+def kill(monkeypatch, owner, name, time=1):
+    """From now on the process is gone the so-manieth time that this is called."""
+    calls, original = [], getattr(owner, name)
+
+    def called(*arguments, **settings):
+        calls.append(name)
+        if len(calls) == time:
+            raise Killed
+        return original(*arguments, **settings)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize("folder", [Path("here"), None])
+def test_resume_finds_the_study_of_the_same_variants(base, folder):
+    """In the folder, or below runs/NAME; another study there is refused or passed over."""
+
+    def start(**more):
+        return start_study(sizes(base, **more), folder, Preparing(), resume=True).folder
+
+    study = start()
+    assert start() == study
+    if folder:
+        assert "smaller.training.steps is 4" in complaint(start, steps=5)
+    else:
+        assert start(steps=5) != study
+        assert start() == study
+
+
+def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypatch):
+    for precision in ("mixed", "float32"):
+        choice = precision, "it is faster"
+        monkeypatch.setattr("tlite.runs.kinds.choose_precision", lambda _, found=choice: found)
+        experiments = sizes(base, precision="auto")
+        study = start_study(experiments, tmp_path / "study", Preparing(), resume=True)
+    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+
+
+KILLS = {
+    "while a run folder is made": (study, "begin", 1),
+    "before the first step": (Trainer, "train", 1),
+    "before the first checkpoint": (Checkpoints, "save", 1),
+    "after the first checkpoint": (Trainer, "train", 3),
+    "at the end of a variant": (Study, "write", 1),
+    "while the second run folder is made": (kinds, "create_run", 1),
+    "in the second variant": (Checkpoints, "save", 2),
+    "at the end": (study, "_report", 1),
+}
+
+
+def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
+    base, whole, tmp_path, monkeypatch, capsys
+):
+    study = start_study(sizes(base), tmp_path / "study", Preparing()).folder
+    (study / ".larger.tmp").mkdir()  # as a kill leaves it
+    (study / ".larger.tmp" / "config.json").touch()
+    for moment, where in KILLS.items():
+        with monkeypatch.context() as patch:
+            kill(patch, *where)
+            try:
+                resume_study(study)
+            except Killed:
+                continue
+        pytest.fail(f"{moment} never came")
+    assert "compared" not in capsys.readouterr().out
+    resume_study(study)
+    assert f"compared {study}" in capsys.readouterr().out
+    assert state(study) == state(whole)
+    assert all(variant.ended for variant in read_study(study).variants)
+
+
+def test_a_finished_study_is_compared_again_and_not_trained(whole, monkeypatch, capsys):
+    kill(monkeypatch, ClassifierRun, "train")
+    resume_study(whole)
+    assert f"compared {whole}" in capsys.readouterr().out
+
+
+def test_a_run_whose_folder_is_gone_is_trained_again(base, tmp_path, pretend):
+    trained = []
+    pretend(lambda run: trained.append(run))
+    train_study(sizes(base), tmp_path / "study")
+    shutil.rmtree(tmp_path / "study" / "larger")
+    resume_study(tmp_path / "study")
+    assert trained == ["smaller", "larger", "larger"]
+
+
+def test_data_is_read_once_and_no_run_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
+    def report(*_):
+        raise UserError("this needs the package sklearn")
+
+    def examples(self, part, examples=LabelledText.examples):
+        read.append(part)
+        return examples(self, part)
+
+    read = []
+    monkeypatch.setattr(ClassifierRun, "report", report)
+    monkeypatch.setattr(LabelledText, "examples", examples)
+    train_study(sizes(base, steps=1), tmp_path / "study")
+    assert read == ["training", "validation"]
+    printed = capsys.readouterr().out
+    lines = "a study of 2 variants, folder ", "\nvariant 1 of 2: smaller\n", "compared "
+    assert all(line in printed for line in lines)
+
+
+def test_a_studys_run_is_a_run_as_any(whole):
+    study = read_study(whole)
+    assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
+    for variant, size in zip(study.variants, (4, 8), strict=True):
+        run = open_run_with_data(whole / variant.run)
+        assert run.experiment.training.batch_size == variant.config().training.batch_size == size
+        assert variant.parameters == run.trainer.num_parameters
+
+
+def test_ctrl_c_stops_the_study_and_says_how_to_go_on(base, tmp_path, monkeypatch):
+    study, train = tmp_path / "study", Trainer.train
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return train(*arguments)
+
+    monkeypatch.setattr(Trainer, "train", interrupted)
+    with pytest.raises(Interrupted, match=rf"stopped at step 1.*train --resume {study}$") as stop:
+        train_study(sizes(base), study)
+    assert stop.value.exit_code == 130
+    assert [variant.ended for variant in read_study(study).variants] == [False, False]
+
+
+def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
+    wild = varied(base, batch_size=2, learning_rate=3e38)
+    told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
+    assert "1 of 2 variants failed: wild" in told
+    assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
+    found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
+    assert found == [(False, False), (True, True)]
+    assert complaint(resume_study, tmp_path / "study") == told
+
+
+def test_what_the_data_refuses_is_told_before_the_first_step(base, tmp_path, pretend, capsys):
+    def train(*_):
+        raise Killed
+
+    pretend(train)
+    with pytest.raises(Killed):
+        train_study({"wrong": varied(base, vocabulary_size=7)} | sizes(base), tmp_path / "study")
+    assert "the variant wrong has failed: vocabulary_size is 7" in capsys.readouterr().err
+    variants = read_study(tmp_path / "study").variants
+    assert [variant.failed is None for variant in variants] == [False, True, True]
+
+
+def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
+    told = complaint(train_study, sizes(base, vocabulary_size=7), tmp_path / "study")
+    assert told.startswith("vocabulary_size is 7")
+    missing = dataclasses.replace(base.data, training=("nowhere.jsonl",))
+    assert "nowhere.jsonl" in complaint(train_study, sizes(base, data=missing), tmp_path / "study")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("training pairs", {"sequences": 70}),
+        ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
+        ("context", {"truncate": True, "context": 9}),
+        ("", {"max_to_keep": 2}),
+    ],
+)
+def test_what_could_not_be_compared_is_refused_before_it_is_trained(tmp_path, name, changes):
+    """Of translators by their tokens; and what can be is not."""
+    pytest.importorskip("tokenizers")
+    study, experiments = tmp_path / "study", {"this": TRANSLATOR}
+    experiments["that"] = varied(TRANSLATOR, **changes)
+    if not name:
+        start_study(experiments, study, Preparing())
+        return
+    told = complaint(train_study, experiments, study)
+    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    assert not study.exists()
+
+
+MISSING = UserError("this needs the package x")
+MISSING.__cause__ = ModuleNotFoundError("x")
+UNREADABLE = UserError("can't read x")
+UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        *((ClassifierRun, "prepare", error) for error in (MISSING, UNREADABLE)),
+        *((study, "begin", error) for error in (MISSING, UNREADABLE)),
+        (ClassifierRun, "train", UserError("the disk is full")),
+        (ClassifierRun, "train", OSError("gone")),
+        (ClassifierRun, "train", RuntimeError("other")),
+    ],
+)
+def test_what_is_no_fault_of_a_variant_ends_the_study(
+    base, tmp_path, monkeypatch, owner, name, error
+):
+    def refuse(*_, **settings):
+        raise error
+
+    study = tmp_path / "study"
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(type(error), match=str(error)):
+        train_study(sizes(base), study)
+    assert study.exists() == (name != "prepare")
+    assert not study.exists() or [v.failed for v in read_study(study).variants] == [None, None]
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Runs that train nothing, but call this with their name."""
+
+    def use(call):
+        def pretended(folder, variant, _):
+            (folder / variant.run).mkdir(exist_ok=True)
+            (folder / variant.run / "config.json").touch()
+            return SimpleNamespace(train=lambda **_: call(variant.run))
+
+        monkeypatch.setattr(study, "_open", pretended)
+
+    return use
+
+
+@pytest.mark.parametrize(
+    "error", [OutOfMemory("it needs more"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")]
+)
+def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, error):
+    study, trained = tmp_path / "study", []
+
+    def train(run):
+        trained.append(run)
+        if run == "larger":
+            raise error
+
+    pretend(train)
+    told = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
+    assert "1 of 3 variants failed: larger" in told
+    assert 'set its "failed" there to null' in told
+    assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
+    assert capsys.readouterr().err.startswith("warning: the variant larger has failed: ")
+    assert complaint(resume_study, study) == told
+    assert trained == ["smaller", "larger", "last"]
+    read_study(study).changed("larger", failed=None).write()
+    complaint(resume_study, study)
+    assert trained[3:] == ["larger"]
+
+
+def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
+    experiments = sizes(base, data=labelled(tmp_path / "texts.jsonl"))
+    study = start_study(experiments, tmp_path / "study", Preparing()).folder
+    labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
+    assert "the data of smaller has changed" in complaint(resume_study, study)
+    assert [variant.failed for variant in read_study(study).variants] == [None, None]
+
+
+def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monkeypatch):
+    """One whose attention has no bfloat16 products makes all exact; what is named stays."""
+    chosen = iter([("mixed", "it is faster")])
+    monkeypatch.setattr("tlite.runs.kinds.choose_precision", lambda asked: next(chosen))
+    study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
+    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+
+    def attentions(*variants):
+        training = TrainingConfig(precision="mixed")
+        models = [GeneratorConfig(context=128, **fields) for fields in variants]
+        study = [GeneratorExperiment("x", model=model, training=training) for model in models]
+        return [e.model.attention.function for e in kinds.with_one_attention(study)]
+
+    assert attentions({}, {"attention": "mixed"}) == ["mixed", "mixed"]
+    assert attentions({}, {"positions": "alibi"}, {"attention": "mixed"}) == [
+        *("exact", "exact", "mixed")
+    ]
+
+
+def test_folders_of_runs_are_never_the_same():
+    taken = {"comparison"}
+    names = ["rms rotary", "rms-rotary", "RMS rotary", "Comparison"]
+    found = [free_name(name, taken) for name in names]
+    assert found == ["rms-rotary", "rms-rotary-2", "RMS-rotary-3", "Comparison-2"]
+
+
+GOOD = vars(Variant("a", "a", {}, {}, 1))
+WRONG = [
+    GOOD | wrong
+    for wrong in ({"run": "../b"}, {"run": "/b"}, {"experiment": None}, {"ended": None})
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[" * 100_000, "{}", *(json.dumps({"name": "x", "variants": [v]}) for v in WRONG)],
+    ids=range(7),
+)
+def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, content):
+    (tmp_path / "study.json").write_text(content)
+    told = complaint(read_study, tmp_path)
+    assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
+
+
+def test_an_experiment_that_is_none_is_told(tmp_path):
+    with pytest.raises(UserError, match="a is no experiment of this tlite"):
+        Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
+    assert "can't read" in complaint(read_study, tmp_path)

@@ -1,0 +1,178 @@
+"""Runs of a translator: settled, trained, gone on with, averaged and evaluated."""
+
+import dataclasses
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import (
+    TRANSLATOR,
+    assert_has_examples,
+    assert_same_state,
+    interrupt,
+    resume,
+    start_like,
+    stopped,
+    varied,
+)
+from tlite.data import ParallelText
+from tlite.experiment import PairSubwords
+from tlite.models import TranslatorHead
+from tlite.runs import TranslatorRun, start
+from tlite.runs.kinds import load_run
+from tlite.runs.translator import encode_sources
+from tlite.text.subwords import END_ID
+from tlite.training.metrics import read_metrics
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacrebleu")
+
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> TranslatorRun:
+    run = start(TRANSLATOR, tmp_path_factory.mktemp("runs") / "trained")
+    run.train()
+    return run
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """An experiment on pairs of files, the third of which is long."""
+    lines = ["a b", "b a", "a b c d e f g h i", "c"]
+    for side in ("a.en", "a.de"):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines))
+    names = (str(tmp_path / "a.en"), str(tmp_path / "a.de"))
+    return dataclasses.replace(TRANSLATOR, data=ParallelText(training=names, validation=names))
+
+
+# What is settled from the data
+
+
+def test_the_sizes_of_the_model_are_the_tokenizers(trained):
+    model = trained.experiment.model
+    size = len(trained.tokenizer)
+    assert (model.vocabulary_size, model.source_vocabulary_size) == (size, size)
+
+
+def test_separate_subwords_have_separate_embeddings(tmp_path):
+    apart = {"tokenizer": PairSubwords(pieces=20, joint=False), "head": TranslatorHead("separate")}
+    assert not start(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
+
+
+def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
+    sentences, tmp_path
+):
+    message = complaint(start, sentences, tmp_path / "run")
+    assert re.match(r"line 3 of .*a\.en and .*a\.de has 1\d tokens, .* context of 8", message)
+    assert "--context" in message
+    assert "--truncate" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_path):
+    run = start(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
+    texts = [pair.source for pair in run.data.training]
+    whole = run.tokenizer.encode_sources(texts)
+    cut = encode_sources(run.experiment, run.tokenizer, texts)
+    assert len(whole[2]) > 8
+    assert cut[2].tolist() == [*whole[2][:7].tolist(), END_ID]
+    for index in (0, 1, 3):
+        assert cut[index].tolist() == whole[index].tolist()
+    (targets,) = (bucket.target for bucket in run.buckets)
+    assert targets.shape[1] == 9
+    assert all((row == END_ID).sum() == 1 for row in targets)
+
+
+# Training
+
+
+def test_training_lowers_the_loss_and_validates_with_bleu(trained):
+    assert_has_examples(trained)
+    lines = [line for line in read_metrics(trained.dir.metrics) if line["split"] == "validation"]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert all(0 <= line["bleu"] <= 100 for line in lines)
+    assert {path.name for path in trained.dir.plots.iterdir()} >= {"loss.png", "bleu.png"}
+    (sample,) = trained.dir.samples.iterdir()
+    lines = sample.read_text(encoding="utf-8").splitlines()
+    for pair in trained.data.validation:
+        assert pair.source in lines
+        assert f"({pair.target})" in lines
+
+
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
+        assert f"tlite train --resume {folder}" in stopped(start_like(trained, folder).train)
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert 3 <= last < STEPS
+    resumed = resume(folder)
+    assert_same_state(resumed, trained)
+    for checkpoint in ("best", "average"):
+        (found, step), (expected, at) = (r.parameters(checkpoint) for r in (resumed, trained))
+        assert step == at
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
+    kept = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
+    parameters, step = trained.parameters("average")
+    assert step == STEPS
+    mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *kept)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), parameters, mean)
+    assert max(np.abs(mean[name] - kept[-1][name]).max() for name in mean) > 1e-3
+
+
+# Evaluation
+
+
+def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
+    capsys.readouterr()
+    trained.evaluate(checkpoint="last")
+    line = read_metrics(trained.dir.metrics)[-1]
+    assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
+    trained.evaluate(checkpoint="average", split="test")
+    out = capsys.readouterr().out
+    assert f"average checkpoint: step {STEPS}\n" in out
+    assert re.search(r"test loss \d\.\d{4}, 3 sentences\n", out)
+    for name in ("greedy", "beam 2, length penalty 0.6"):
+        assert re.search(rf"{name}: BLEU \d+\.\d\d \(SD \d+\.\d\d\)  \S*case:lc\S*\n", out)
+        assert re.search(rf"{name}: BLEU \d+\.\d\d \(SD \d+\.\d\d\)  \S*case:mixed\S*\n", out)
+        assert re.search(rf"{name}: exact match \d+\.\d \(SD \d+\.\d\) %\n", out)
+    for pair in trained.experiment.data.pairs("test"):
+        assert f"\n  {pair.source}\n" in out
+        assert f"\n  ({pair.target})\n" in out
+
+
+def test_subwords_without_capitals_are_compared_with_references_without(
+    sentences, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
+    lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
+    run = start(varied(sentences, **lower), tmp_path / "r")
+    right = {pair.source: pair.target.lower() for pair in run.data.validation}
+    monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
+    parameters = run.trainer.init().parameters
+    assert run.measure(parameters, {})["exact_match"].tolist() == [1, 1]
+    run.print_scores(run.data.validation, parameters)
+    out = capsys.readouterr().out
+    assert "greedy: BLEU 100.00 (SD 0.00)" in out
+    assert "case:lc" in out
+    assert "case:mixed" not in out  # whoever has no capitals can't be right in them
+
+
+def test_a_model_is_loaded_without_its_data(trained):
+    parameters = trained.parameters("last")[0]
+    alone, _ = load_run(trained.dir, "last", 1)
+    among = trained.trainer.models(parameters)[1]
+    texts = ["a b c d", "d c b a"]
+    assert trained.translations(alone, texts, beam=2) == trained.translations(among, texts, beam=2)

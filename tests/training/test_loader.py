@@ -1,0 +1,160 @@
+"""A stream feeds what a resident set would, whatever the devices and wherever calls are cut."""
+
+import copy
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from tests.helpers.arrays import host_copy
+from tlite.errors import UserError
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, generator_task
+from tlite.training.loader import Resident, StreamedFeed
+
+MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
+TOKENS = np.random.default_rng(0).integers(0, 11, 500).astype(np.uint16)
+
+
+def starts(seed, step, number):
+    return np.random.default_rng((seed, step)).integers(0, len(TOKENS) - 9, number)
+
+
+def read(seed, step, rows):
+    """The windows at starts that depend on seed, step and place alone."""
+    chosen = starts(seed, step, TRAINING.gradient_accumulation_steps * TRAINING.batch_size)[rows]
+    return TOKENS[chosen[:, None] + np.arange(9)]
+
+
+def streamed(num_devices=1, read=read, **changes):
+    training = dataclasses.replace(TRAINING, **changes)
+    devices = jax.local_devices()[:num_devices]
+    feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
+    return Trainer(generator_task(MODEL), training, feed, devices)
+
+
+def resident(**changes):
+    """The same starts, drawn from what lies on the devices."""
+    training = dataclasses.replace(TRAINING, **changes)
+    assert training.seeds == 1
+    table = np.stack([starts(training.seed, step, 8) for step in range(training.steps)])
+    task = generator_task(MODEL)
+
+    def draw(data, rng, step, size):
+        tokens, table = data
+        windows = tokens[table[step][:, None] + np.arange(9)]
+        return windows[:, :-1], windows[:, 1:]
+
+    data = TOKENS.astype(np.int32), table.astype(np.int32)
+    return Trainer(task._replace(draw=draw), training, data, jax.local_devices()[:1])
+
+
+def run(trainer, *parts, replicas=None):
+    """From the start of seed 0, which is compiled once, unless from these replicas."""
+    replicas = trainer.place(start()) if replicas is None else replicas
+    step, losses = 0, []
+    for num_steps in parts:
+        replicas, history = trainer.train(replicas, step, num_steps)
+        losses.append(history["loss"])
+        step += num_steps
+    return replicas.parameters, np.concatenate(losses)
+
+
+@functools.cache
+def alone():
+    """A trainer on one device, compiled once for all of its runs."""
+    trainer = streamed()
+    trainer.compile()
+    return trainer
+
+
+@functools.cache
+def start():
+    return host_copy(alone().init())
+
+
+@functools.cache
+def run_alone():
+    return run(alone(), 12)
+
+
+def like_alone(**changes):
+    """With a feed of its own, and with seeds and learning rates, which are the program's data."""
+    trainer = copy.copy(alone())
+    trainer.config = dataclasses.replace(TRAINING, **changes)
+    trainer.feed = StreamedFeed(read, trainer.config, trainer.mesh)
+    return trainer
+
+
+def test_streamed_is_resident_bit_for_bit():
+    one, other = run_alone(), run(resident(), 12)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_where_calls_are_cut_changes_no_bit():
+    whole, parts = run_alone(), run(alone(), 1, 7, 4)
+    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "changes"),
+    [(2, {"per_device_batch_size": 2}), (4, {"sharding": "fsdp"})],
+)
+def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
+    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.loader.BUFFER_BYTES", 3 * 8 * 9 * 2)
+    trainer = streamed(num_devices, **changes)
+    assert trainer.feed.most_steps == 3  # of a call
+    np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], run_alone()[1], atol=1e-5)
+
+
+def test_each_replica_has_the_batches_of_its_seed():
+    trainer = streamed(4, seeds=2)
+    together = run(trainer, 6, replicas=trainer.init())[1]
+    assert together.shape == (6, 2)
+    last = like_alone(seed=1)
+    last = run(last, 6, replicas=last.init())[1]
+    for replica, expected in ((0, run_alone()[1][:6]), (1, last)):
+        np.testing.assert_allclose(together[:, [replica]], expected, atol=1e-5)
+
+
+def test_the_next_batches_are_read_while_a_call_runs_and_an_error_is_told_in_its_turn():
+    asked = []
+
+    def noted(seed, step, rows):
+        asked.append(step)
+        if step > 5:
+            raise UserError("can't read train.bin: Input/output error")
+        return read(seed, step, rows)
+
+    feed = streamed(read=noted).feed
+    feed.at(0, 5)
+    with pytest.raises(UserError, match="can't read"):
+        feed.at(5, 3)
+    feed.close()
+    assert max(asked) > 1
+    assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape
+
+
+def test_a_closed_feed_can_be_read_again():
+    feed = streamed().feed
+    (before,) = feed.at(3, 2)
+    feed.close()
+    (after,) = feed.at(3, 2)
+    feed.close()
+    np.testing.assert_array_equal(before, after)
+
+
+def test_resident_data_of_a_cpu_is_one_copy():
+    data = np.arange(2**20, dtype=np.int32)[1:], np.arange(7)
+    devices = np.array(jax.local_devices()).reshape(1, 4, 1)
+    mesh = jax.sharding.Mesh(devices, resident().mesh.axis_names)
+    for array, expected in zip(Resident(data, mesh).at(0, 1), data, strict=True):
+        shards = [shard.data for shard in array.addressable_shards]
+        assert len(shards) == 4
+        assert len({shard.unsafe_buffer_pointer() for shard in shards}) == 1
+        for shard in shards:
+            np.testing.assert_array_equal(shard, expected)

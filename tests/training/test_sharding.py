@@ -1,0 +1,190 @@
+"""Where arrays lie; and what can't fit is told before it is allocated, with what it would need."""
+
+import dataclasses
+import math
+import os
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from tlite.data import BuiltinText
+from tlite.errors import UserError
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.runs import start
+from tlite.training import Trainer, TrainingConfig, generator_task, sharding
+from tlite.training.sharding import (
+    check_fits,
+    free_memory,
+    make_mesh,
+    out_of_memory,
+    partition,
+)
+
+MODEL = GeneratorConfig(
+    vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
+)
+TRAINING = TrainingConfig(steps=2, batch_size=8, precision="float32")
+TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "settings", "size", "shape"),
+    [
+        (1, {}, 10**6, (1, 4, 1)),
+        (2, {}, 10**6, (2, 2, 1)),
+        (8, {}, 10**6, (4, 1, 1)),
+        (1, {"batch_size": 6}, 10**6, (1, 2, 1)),
+        (1, {"fsdp_inner": 2}, 10**6, (1, 4, 1)),
+        (1, {"fsdp_inner": 2}, 10**9, (1, 2, 2)),  # divided without being asked
+        (1, {"fsdp_inner": 2, "sharding": "fsdp"}, 10**6, (1, 2, 2)),
+        (2, {"fsdp_inner": 8, "sharding": "fsdp"}, 10**6, (2, 1, 2)),
+    ],
+)
+def test_the_mesh_has_replicas_then_the_batch_then_the_model(seeds, settings, size, shape):
+    config = dataclasses.replace(TRAINING, seeds=seeds, **settings)
+    mesh = make_mesh(jax.local_devices()[:4], config, size, config.batch_size)
+    assert tuple(mesh.shape.values()) == shape
+
+
+def test_the_table_of_a_gpt():
+    shapes = {
+        "blocks.0.attention.query.kernel": (1600, 1600),
+        "blocks.0.feed_forward.hidden.kernel": (1600, 6400),
+        "blocks.0.feed_forward.output.kernel": (6400, 1600),
+        "blocks.0.feed_forward.output.bias": (1600,),
+        "decoder.blocks.attention.query.kernel": (64, 1600, 1600),
+        "decoder.blocks.feed_forward.output.bias": (64, 1600),
+        "embedding.table": (50304, 1600),
+        "odd": (511, 511),
+    }
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    mesh = AbstractMesh((1, 64, 4), ("replica", "data", "model"))
+    assert partition(shapes, mesh) == {
+        "blocks.0.attention.query.kernel": PartitionSpec("data", "model"),
+        "blocks.0.feed_forward.hidden.kernel": PartitionSpec("model", "data"),
+        "blocks.0.feed_forward.output.kernel": PartitionSpec("data", "model"),
+        "blocks.0.feed_forward.output.bias": PartitionSpec(),
+        "decoder.blocks.attention.query.kernel": PartitionSpec(None, "data", "model"),
+        "decoder.blocks.feed_forward.output.bias": PartitionSpec(None),
+        "embedding.table": PartitionSpec("data", "model"),
+        "odd": PartitionSpec(None, None),
+    }
+    assert unsharded_arrays(shapes, mesh) == ["odd"]
+    for name, spec in partition(shapes, AbstractMesh((1, 256, 1), mesh.axis_names)).items():
+        for size, axes in zip(shapes[name].shape, spec, strict=False):
+            axes = [axes] if isinstance(axes, str) else axes or ()
+            assert size % math.prod(mesh.shape[a] for a in axes) == 0
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "words"),
+    [
+        ({"width": 10**9}, {}, r"training 12,0\d\d,.* parameters would need .* GiB"),
+        ({"context": 2 * 10**9, "positions": "learned"}, {}, "parameters would need"),
+        ({}, {"seeds": 10**8}, r"training 100,000,000 x [\d,]+ parameters would need"),
+        ({}, {"batch_size": 10**9}, r"training with a batch of [\d,]+ would need"),
+        ({}, {"gradient_accumulation_steps": 10**9}, r"training with a batch of [\d,]+ would need"),
+    ],
+)
+def test_what_cannot_fit_is_told_with_what_it_would_need(model, training, words):
+    task = generator_task(dataclasses.replace(MODEL, **model))
+    trainer = Trainer(task, dataclasses.replace(TRAINING, **training), TOKENS)
+    with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
+        trainer.compile()
+
+
+def test_the_check_of_memory_counts_the_data(monkeypatch):
+    trainer = Trainer(generator_task(MODEL), TRAINING, np.zeros(2**20, np.int32), jax.devices()[:1])
+    monkeypatch.setattr(sharding, "free_memory", lambda: 2**22 - 1)
+    with pytest.raises(UserError, match="would need"):
+        trainer.check_fits()
+    monkeypatch.setattr(sharding, "free_memory", lambda: 2**22 + 2**20)
+    trainer.check_fits()
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "warning"),
+    [
+        ({"batch_size": 8}, 4, None),
+        ({"batch_size": 6}, 2, "2 of 4 devices stay idle"),
+        ({"batch_size": 5}, 1, "3 of 4 devices stay idle"),
+        ({"seeds": 2, "batch_size": 3}, 2, "not divisible by 2 devices: 2 of 4"),
+        ({"sharding": "fsdp", "fsdp_inner": 3}, 4, "fsdp_inner is 1, not 3"),
+        ({"fsdp_inner": 2}, 4, "fsdp_inner is 1, not 2"),
+    ],
+)
+def test_devices_and_settings_that_are_not_used_give_a_warning(settings, used, warning):
+    training = dataclasses.replace(TRAINING, **settings)
+    trainer = Trainer(generator_task(MODEL), training, TOKENS, jax.local_devices()[:4])
+    assert trainer.mesh.size == used
+    assert len(trainer.mesh_warnings) == (warning is not None)
+    assert all(warning in line for line in trainer.mesh_warnings)
+
+
+def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
+    model = dataclasses.replace(MODEL, vocabulary_size=0)
+    training = dataclasses.replace(TRAINING, batch_size=10**9)
+    experiment = GeneratorExperiment("large", BuiltinText(), model, training)
+    with pytest.raises(UserError, match=r"training with a batch of .* would need"):
+        start(experiment, tmp_path / "run")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
+    cpu = SimpleNamespace(platform="cpu")
+    monkeypatch.setattr(sharding, "free_memory", lambda: 2**30)
+    check_fits("it", 2**30, [cpu])
+    with pytest.raises(UserError, match=r"it would need 2\.0 GiB of memory, and 1\.0 GiB are free"):
+        check_fits("it", 2**30, [cpu, cpu])
+    gpu = SimpleNamespace(
+        platform="gpu", memory_stats=lambda: {"bytes_limit": 2**31, "bytes_in_use": 2**30}
+    )
+    check_fits("it", 2**30, [gpu, gpu])
+    with pytest.raises(UserError, match=r"1\.0 GiB are free"):
+        check_fits("it", 2**30 + 1, [gpu])
+    check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
+
+
+def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypatch, tmp_path):
+    real = free_memory()
+    monkeypatch.setattr(sharding, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    assert free_memory() is None
+
+    def write(path, content):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+
+    write("proc/meminfo", "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "max\n")  # no limit
+    write("sys/fs/cgroup/memory.current", "300000\n")
+    write("sys/fs/cgroup/memory.stat", "anon 200000\ninactive_file 60000\nactive_file 40000\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "400000\n")
+    assert free_memory() == 400000 - 300000 + 60000 + 40000
+    if real is not None:
+        assert 0 < real <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_lack_that_only_the_allocation_shows_is_told_and_other_faults_are_not_hidden():
+    def fail(error):
+        raise error
+
+    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+    for error in (MemoryError(), exhausted):
+        with (
+            pytest.raises(UserError, match="not enough memory for a step"),
+            out_of_memory("a step"),
+        ):
+            fail(error)
+    internal = jax.errors.JaxRuntimeError("INTERNAL: a bug")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a bug"), out_of_memory("a step"):
+        fail(internal)

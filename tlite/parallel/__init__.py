@@ -1,1 +1,0 @@
-"""Several processes as one run: their places, how they agree and are started; and devices."""

@@ -1,0 +1,474 @@
+"""Runs of a classifier: labelled texts, their tokens, and what is reported of a trained model."""
+
+import dataclasses
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from tlite import functional as F
+from tlite.baselines.tfidf import tfidf_logistic_regression
+from tlite.data import Example
+from tlite.data.tables import Part
+from tlite.errors import UserError, check_packages
+from tlite.experiment import ClassifierExperiment, Pretrained, Subwords, Words
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    LMHead,
+    SequenceClassifier,
+    TransformerConfig,
+)
+from tlite.pretrained import PretrainedTokenizer
+from tlite.runs.run import (
+    EVALUATION_BATCH,
+    Parts,
+    Run,
+    accuracy_interval,
+    check_examples,
+    check_replica,
+    interval,
+    spread,
+    taken_from,
+    with_sizes,
+)
+from tlite.terminal import show
+from tlite.text import (
+    PADDING,
+    IndexTokenizer,
+    NgramTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    select_vocabulary,
+    sentences,
+)
+from tlite.text.words import is_of_words
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training.loop import fit
+from tlite.training.run_dir import RunDir
+from tlite.training.tasks import class_logits, classifier_task, in_batches
+
+CHUNK = 10_000  # texts that are encoded at a time
+ROWS = "wide.num_word_ngrams", "wide.num_character_ngrams"
+
+
+class ClassifierRun(Run):
+    """A classifier and the texts whose labels it learns to predict."""
+
+    kind = "classifier"
+    experiment_type = ClassifierExperiment
+    model_type = SequenceClassifier
+    data_needs = ("classes", "examples")
+    unit = "texts"
+    packages = ("sklearn",)  # of the baseline
+
+    @classmethod
+    def read(cls, experiment: ClassifierExperiment, part: Part) -> Iterable[Example]:
+        return check_examples(experiment.data.examples(part), Example)
+
+    @classmethod
+    def fit_to_data(cls, experiment: ClassifierExperiment, data: Parts):
+        classes, source = experiment.data.classes, experiment.pretraining
+        check_classes(data.training, classes)
+        if experiment.sentences and len(classes) != 2:
+            raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
+        if source and not isinstance(experiment.model, ClassifierConfig):
+            raise UserError("a logistic regression has no blocks that could be pre-trained")
+        if isinstance(source, Pretrained):
+            if experiment.sentences:
+                raise UserError("a pre-trained model reads whole texts: no --sentences")
+            model, _, tokenizer, source = taken_from(source, experiment.model, len(classes))
+            return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
+        texts = (example.text for example in data.training if example.label is not None)
+        tokenizer = learn_tokenizer(experiment.tokenizer, texts)
+        sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
+        sizes |= rows_of_ngrams(experiment, tokenizer)
+        return with_sizes(experiment, sizes, "data"), tokenizer
+
+    @classmethod
+    def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:
+        settings = run_dir.experiment.tokenizer
+        if isinstance(run_dir.experiment.pretraining, Pretrained):
+            return PretrainedTokenizer.load(run_dir.path / PretrainedTokenizer.file_name)
+        if isinstance(settings, Subwords):
+            return SubwordTokenizer.load(run_dir.path / SubwordTokenizer.file_name)
+        path = run_dir.path / IndexTokenizer.file_name
+        if settings.has_ngrams:
+            sizes = settings.word_ngrams, settings.character_ngrams
+            return NgramTokenizer.load(path, *sizes, marks=settings.marks)
+        return IndexTokenizer.load(path, marks=settings.marks)
+
+    @staticmethod
+    def text_of(example: Example) -> str:
+        return f"{example.value}\n{example.text}\n"
+
+    def make_trainer(self) -> Trainer:
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, NgramTokenizer):
+            tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
+        data = encode_examples(self.experiment, tokenizer, self.data.training)
+        task = classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
+        return Trainer(task, self.experiment.training, data)
+
+    def batches(self, examples: Iterable[Example]):
+        """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
+        tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
+        arrays = tokens, labels, np.ones(len(labels), np.float32)
+        return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
+
+    @property
+    def tokens_per_example(self) -> int:
+        return self.experiment.model.context * max(self.experiment.sentences, 1)
+
+    def start_parameters(self) -> dict[str, Any]:
+        first = getattr(self.experiment.pretraining, "pretraining_steps", 0)
+        start = pretrained_parameters(self) if first else super().start_parameters()
+        has_ngrams = isinstance(self.tokenizer, NgramTokenizer)
+        return start | ngram_parameters(self) if has_ngrams else start
+
+    def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
+        """Probabilities of the classes (M, N, C) by every replica, and the checkpoint's step."""
+        parameters, step = self.parameters(checkpoint)
+        tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
+        models = self.trainer.models(parameters)
+        return np.stack([probabilities(model, tokens) for model in models]), step
+
+    def report(self, means, parameters, step) -> None:
+        """Print the accuracy and the baseline's, and draw the curves, at the end of training."""
+        accuracy = spread(100 * means["accuracy"], ".1f")
+        print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
+        self.print_baseline("validation", list(self.data.validation))
+        self.save_curves("loss", "accuracy")
+        self.advise_test()
+
+    def evaluate(
+        self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
+    ) -> None:
+        """Print and draw how it does on a part of its data.
+
+        Precision, confusions and texts are those of the replica; with "all" of the mean of the
+        replicas' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
+        """
+        check_packages("text", self.packages)
+        chosen, ensemble = 0 if replica == "all" else replica, self.ensemble(replica)
+        check_replica(chosen, number := self.experiment.training.seeds)
+        examples, classes = list(self.examples(split)), self.experiment.data.classes
+        of_replicas, step = self.predict(examples, checkpoint)
+        labels = np.array([-1 if e.label is None else e.label for e in examples])
+        if not (known := labels >= 0).any():
+            raise UserError(f"no text of the {split} part has one of the classes")
+        right = (of_replicas.argmax(-1) == labels)[:, known]
+        accuracy = spread(100.0 * right.mean(1), ".1f")
+        print(f"step {step:,}: {split} accuracy {accuracy} %, {known.sum():,} texts")
+        print(accuracy_interval(right, "texts"))
+        self.print_baseline(split, examples, right)
+        self.print_linear(split, examples, labels, checkpoint)
+
+        probabilities, which = of_replicas[chosen], f" (replica {chosen})" if number > 1 else ""
+        if ensemble:
+            probabilities, which = of_replicas.mean(0), " (the ensemble)"
+            right = 100 * (probabilities.argmax(-1) == labels)[known].mean()
+            of_label = np.stack([*of_replicas, probabilities])[:, known, labels[known]]
+            least = np.finfo(np.float32).tiny
+            *losses, loss = -np.log(np.maximum(of_label.astype(np.float64), least)).mean(1)
+            each = spread(np.array(losses), ".4f")
+            print(f"{ensemble}: accuracy {right:.1f} %, loss {loss:.4f} (of one: {each})")
+        confusions = print_classes(which, classes, labels[known], probabilities[known].argmax(-1))
+        print_certain(which, classes, examples, labels, probabilities)
+        self.draw(split, examples, labels, probabilities, confusions)
+
+    def draw(self, split: Part, examples: list[Example], labels, probabilities, confusions) -> None:
+        """The pictures of an evaluation: of two classes also of texts that have neither."""
+        from tlite import pictures  # matplotlib is slow to import
+
+        classes, values = self.experiment.data.classes, [example.value for example in examples]
+        two = len(classes) == 2
+        shown = np.flatnonzero((labels >= 0) | two)
+        of_class, name = (1, classes[1]) if two else (labels[shown], "the true class")
+        read = probabilities[shown, of_class], [values[index] for index in shown], name
+        predicted = probabilities.argmax(-1)
+        plots = {
+            "confusion": lambda: pictures.plot_confusion(confusions, classes),
+            "probability": lambda: pictures.plot_probability_by_value(*read),
+            "predictions": lambda: pictures.plot_predictions_by_value(predicted, values, classes),
+        }
+        self.save_plots({f"{split}-{name}": plot for name, plot in plots.items()})
+        print(f"\ndrawn in {self.dir.plots}: {', '.join(f'{split}-{name}.png' for name in plots)}")
+
+    def print_baseline(
+        self, part: str, examples: list[Example], right: Bool[np.ndarray, "M N"] | None = None
+    ) -> None:
+        """Print the accuracy of TF-IDF and logistic regression on the same examples.
+
+        Args:
+            right: True where the models are, to print the difference with its paired interval.
+        """
+        name = "TF-IDF + logistic regression"
+        if getattr(self.experiment.data, "stream", False):
+            print(f"{name}: not fitted, as the texts are streamed")
+            return
+        known = (
+            zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
+            for part in (self.data.training, examples)
+        )
+        (texts, labels), (scored, classes) = known
+        try:
+            predicted = tfidf_logistic_regression(texts, labels).predict(scored)
+        except ValueError:
+            print(f"{name}: not fitted, as no word is in two texts")
+            return
+        baseline = predicted == np.array(classes)
+        print(f"{name}: {part} accuracy {100 * baseline.mean():.1f} %")
+        if right is not None and np.ptp(by_text := 100.0 * right - 100.0 * baseline):
+            above = interval(by_text, "texts", ".1f")
+            print(f"above {name}: {by_text.mean():+.1f} points, {above}")
+
+    def print_linear(self, part: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
+        """The accuracy of the linear model of n-grams without the transformer, if there is one."""
+        if not isinstance(self.tokenizer, NgramTokenizer):
+            return
+        model = self.trainer.models(self.parameters(checkpoint)[0])[0]
+        tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
+        features = tokens[:, self.experiment.model.context :]
+        logits = jax.lax.map(model.ngram_logits, features, batch_size=EVALUATION_BATCH)
+        right = np.asarray(logits.argmax(-1) == labels)[labels >= 0]
+        print(f"the linear model of n-grams alone: {part} accuracy {100 * right.mean():.1f} %")
+
+
+def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
+    """Every class of at least two occurs in training; texts without a word are reported."""
+    seen, empty = set(), 0
+    for example in examples:
+        seen.add(example.label)
+        empty += not example.text.strip()
+    if missing := [name for index, name in enumerate(classes) if index not in seen]:
+        raise UserError(
+            f"no text of the training part has the class {', '.join(missing)}: "
+            f"leave it out, or give more texts"
+        )
+    if empty:
+        print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
+    if len(classes) < 2:
+        raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
+
+
+# Tokens
+
+
+def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokenizer:
+    """The pieces or the words of the texts, with n-grams of these where they are asked for."""
+    if isinstance(settings, Subwords):
+        return SubwordTokenizer.train(texts, settings.pieces)
+    frequency, marks = settings.min_document_frequency, settings.marks
+    if settings.has_ngrams:
+        sizes = settings.word_ngrams, settings.character_ngrams
+        tokenizer = NgramTokenizer.learn(texts, frequency, *sizes, marks)
+    else:
+        tokenizer = IndexTokenizer(select_vocabulary(texts, frequency, marks), marks=marks)
+    if len(tokenizer) == 1 and frequency > 1:
+        raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
+    return tokenizer
+
+
+def encode_examples(
+    experiment: ClassifierExperiment, tokenizer, examples: Iterable[Example]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and labels of the examples that have a class, a chunk of them in memory at a time."""
+    known = (example for example in examples if example.label is not None)
+    tokens, labels = [], []
+    while chunk := list(itertools.islice(known, CHUNK)):
+        tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
+        labels += [e.label for e in chunk]
+    if not labels:
+        raise UserError("none of the texts has one of the classes")
+    longest = max(a.shape[-1] for a in tokens)  # in features: they have no fixed number
+    rows = np.full((len(labels), *tokens[0].shape[1:-1], longest), PADDING, np.int32)
+    for number, a in enumerate(tokens):
+        rows[number * CHUNK :][: len(a), ..., : a.shape[-1]] = a
+    return rows, np.array(labels, np.int32)
+
+
+def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
+    """Tokens (N, T); of sentences (N, S, T)."""
+    length = experiment.model.context
+    masked = experiment.padding == "mask" or isinstance(experiment.pretraining, Pretrained)
+    pad_id = PADDING if masked else tokenizer.unknown_id
+    if not experiment.sentences:
+        return tokenizer.encode_texts(texts, length, pad_id)
+    split = [sentences(text)[: experiment.sentences] for text in texts]
+    rows = np.full((len(texts), experiment.sentences, length), PADDING, np.int32)
+    there = np.arange(experiment.sentences) < np.array([len(parts) for parts in split])[:, None]
+    rows[there] = tokenizer.encode_texts([s for parts in split for s in parts], length, pad_id)
+    return rows
+
+
+def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
+    """Which of the texts are longer than the model reads."""
+    context, most = experiment.model.context, experiment.sentences
+    split = [sentences(text) if most else [text] for text in texts]
+    return [
+        len(parts) > max(most, 1) or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
+        for parts in split
+    ]
+
+
+# What is reported
+
+
+def probabilities(model, tokens: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes (N, C)."""
+    batches = in_batches(tokens, min(EVALUATION_BATCH, len(tokens)))
+    rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
+    return rows.reshape(-1, rows.shape[-1])[: len(tokens)]
+
+
+@jax.jit  # once for all replicas
+@F.float32_products
+def _logits_of_batches(model, batches):
+    return jax.lax.map(lambda batch: class_logits(model, batch), batches)
+
+
+def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarray:
+    """Precision, recall and F1 of each class, and which is taken for which; returned as counts."""
+    from sklearn.metrics import classification_report, confusion_matrix
+
+    ids = list(range(len(classes)))
+    settings = {"labels": ids, "target_names": classes, "zero_division": 0}
+    print(f"\nscores by class{which}")
+    show(classification_report(labels, predicted, **settings))
+    print(f"confusions{which}: rows are true classes, columns predicted ones")
+    confusions = confusion_matrix(labels, predicted, labels=ids)
+    width = max(*map(len, classes), 6) + 2
+    rows = zip(classes, confusions, strict=True)
+    for cells in (["", *classes], *([name, *map("{:,}".format, row)] for name, row in rows)):
+        show("".join(f"{cell:>{width}}" for cell in cells))
+    return confusions
+
+
+def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
+    """The texts of a known class of which the model is most certain, rightly and wrongly.
+
+    A text that stands there several times is shown once.
+    """
+    predicted = probabilities.argmax(-1)
+    for title, right in (("right", True), ("wrong", False)):
+        print(f"\nthe most certain {title} ones{which}")
+        shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
+        by_text: dict[str, int] = {}
+        for index in shown[np.argsort(-probabilities[shown].max(-1))]:
+            by_text.setdefault(examples[index].text, index)
+        for text, index in itertools.islice(by_text.items(), 3):
+            show(
+                f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
+                f"({probabilities[index].max():.3f}): "
+                f"{textwrap.shorten(text, 150, placeholder=' ...')}"
+            )
+
+
+# A generator of the same texts that is trained first
+
+
+def pretrained_parameters(run: ClassifierRun) -> dict[str, np.ndarray]:
+    """Train a generator on the run's texts and return its parameters by name.
+
+    "Improving language understanding by generative pre-training" (Radford et al. 2018), in small:
+    it learns from the same texts, without their labels. It is trained (or, in a run that is
+    resumed, trained on) in the folder `pretraining` of the run.
+    """
+    settings, data = run.experiment.pretraining, run.experiment.data
+    config = generator_config(run.experiment.model, settings.pretraining_dropout)
+    training = pretraining_config(run.experiment.training, settings)
+    texts = (example.text for example in run.data.training)
+    more = (text for file in settings.unlabelled for text in data.texts(file))
+    learned = token_stream(run.tokenizer, dict.fromkeys([*texts, *more]))
+    held_out = token_stream(run.tokenizer, (e.text for e in run.data.validation))
+    for name, tokens in (("training", learned), ("validation", held_out)):
+        if len(tokens) <= config.context:
+            raise UserError(
+                f"the {name} part is too short for pre-training: it has {len(tokens)} tokens, "
+                f"and a context of {config.context} needs one more than that"
+            )
+    trainer = Trainer(generator_task(config), training, jnp.asarray(learned))
+    shards = trainer.num_shards
+    batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
+    folder = run.dir.path / "pretraining"
+    folder.mkdir(exist_ok=True)
+    print(f"pre-training a generator on {len(learned):,} tokens, {training.steps:,} steps")
+    replicas = fit(trainer, folder, batches, config.context)
+    print("pre-training has ended; now the classifier")
+    return trainer.on_host(replicas.parameters)
+
+
+def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:
+    """The generator whose embedding and blocks a classifier of this config can take over."""
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(TransformerConfig)}
+    return GeneratorConfig(**shared | {"dropout": dropout}, head=LMHead(tied=True))
+
+
+def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
+    """The settings of the generator's training; its seed is the classifier's first."""
+    return TrainingConfig(
+        steps=settings.pretraining_steps,
+        batch_size=settings.pretraining_batch_size,
+        learning_rate=settings.pretraining_learning_rate,
+        schedule="cosine",
+        warmup_steps=min(100, settings.pretraining_steps),
+        weight_decay=0.1,
+        clip_norm=1.0,
+        seed=training.seed,
+        precision=training.precision,
+        evaluate_every=max(settings.pretraining_steps // 8, 1),
+    )
+
+
+def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
+    """All tokens of the texts (N,), with an unknown token after each text."""
+    rows = tokenizer.encode_texts(texts)
+    ends = np.full((len(rows), 1), tokenizer.unknown_id, rows.dtype)
+    padded = np.concatenate([rows, ends], axis=1)
+    return padded[padded >= 0]
+
+
+# The linear model of n-grams beside the transformer, found before it is trained
+
+
+def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
+    """How many n-grams of words and of characters the model has.
+
+    Raises:
+        UserError: it can't have them.
+    """
+    is_transformer = isinstance(experiment.model, ClassifierConfig)
+    if not isinstance(tokenizer, NgramTokenizer):
+        return dict.fromkeys(ROWS, 0) if is_transformer else {}
+    if not is_transformer:
+        raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
+    if experiment.sentences or experiment.model.wide.bigrams:
+        other = "--sentences" if experiment.sentences else "--wide.bigrams"
+        raise UserError(f"n-grams are of whole texts and take the place of bigrams: no {other}")
+    if not tokenizer.ngrams:
+        raise UserError("no n-gram is in so many texts: lower --min-document-frequency")
+    of_words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
+    return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
+
+
+def ngram_parameters(run: ClassifierRun) -> dict[str, np.ndarray]:
+    """Fit a linear model of n-grams to the training texts and return its parameters by name."""
+    from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
+
+    experiment, model = run.experiment, run.experiment.model
+    tokens, labels = encode_examples(experiment, run.tokenizer, run.data.training)
+    first = model.vocabulary_size + model.wide.num_word_ngrams
+    sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
+    read = tokens[:, model.context :], labels, sizes, model.num_classes
+    weights, bias = fit_bags_of_words(*read, experiment.ngram_l2)
+    parameters = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
+    parameters |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
+    print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")
+    return parameters
