@@ -6,14 +6,25 @@ from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from tlite.config import from_dict, to_dict
+from tlite.config import from_dict, override, to_dict
 from tlite.data import LabelledText, TextFile
-from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
-from tlite.models import GeneratorConfig, MaskedConfig, Rotary
+from tlite.experiment import BPE, ClassifierExperiment, Experiment, GeneratorExperiment, Pretrained
+from tlite.models import (
+    Attention,
+    Block,
+    FeedForward,
+    GeneratorConfig,
+    Learned,
+    MaskedConfig,
+    Rotary,
+    RotaryScaling,
+)
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
 from tlite.training import TrainingConfig
 
@@ -166,3 +177,76 @@ def test_what_does_not_fit_is_named(config, change, named):
 def test_of_several_kinds_the_fault_of_the_one_that_is_meant_is_named(change, named):
     with pytest.raises(ValueError, match=named):
         through_json(ClassifierExperiment("x"), change, Experiment)
+
+
+# Changes by dotted name
+
+ROTARY = GeneratorExperiment("x", model=GeneratorConfig(positions=Rotary(5.0)))
+GROUPED = Attention(num_kv_heads=2, softcap=1.0)
+CHANGES = [
+    ({"width": 60, "num_heads": 6}, {"width": 60, "num_heads": 6}),
+    ({"width": 36, "positions": "learned"}, {"width": 36, "positions": Learned()}),
+    ({"positions.base": 7}, {"positions": Rotary(7.0)}),
+    ({"positions": "rotary", "positions.base": 7}, {"positions": Rotary(7.0)}),
+    ({"positions.local_base": 7.0, "positions": "rotary"}, {"positions": Rotary(local_base=7.0)}),
+    ({"positions.scaling": "yarn"}, {"positions": Rotary(5.0, None, RotaryScaling("yarn"))}),
+    ({"positions.scaling.factor": 8}, {"positions": Rotary(5.0, None, RotaryScaling(factor=8.0))}),
+    ({"attention": GROUPED, "attention.softcap": None}, {"attention": Attention(num_kv_heads=2)}),
+    ({"attention.windows": [0, 8]}, {"attention": Attention(windows=(0, 8))}),
+    ({"feed_forward.activation": jnp.tanh}, {"feed_forward": FeedForward(activation=jnp.tanh)}),
+    ({"num_blocks": np.int64(5)}, {"num_blocks": 5}),
+]
+NO_CHANGES = {
+    "model.widht": (1, "no field 'model.widht': did you mean 'model.width'?"),
+    "width": (1, "no field 'width': did you mean 'model.width'?"),
+    "modle.width": (1, "no field 'modle.width': did you mean 'model.width'?"),
+    "model.base": (1.0, "no field 'model.base': did you mean 'model.positions.base'?"),
+    "model.positions.beta": (1, "no field 'model.positions.beta': Rotary has base, local_base"),
+    "model.width.x": (1, "no field 'model.width.x': model.width is 32"),
+    "model.block.0": ("pre_norm", "no field 'model.block.0': Block has pre_norm"),
+    "model.width": ("64", "model.width: expected int, not '64'"),
+    "training.learning_rate": (None, "training.learning_rate: expected float, not None"),
+    "training.schedule": ("linear", "training.schedule: expected constant or .*, not 'linear'"),
+    "model.positions": ("rotry", "model.positions: positions must be one of learned, .*'rotry'"),
+    "model.positions.base": (-1.0, "model.positions: base must be positive, not -1.0"),
+    "model.num_heads": (5, r"model: width \(32\) must be a multiple of num_heads \(5\)"),
+    "training": (Rotary(), "training: expected TrainingConfig, not Rotary"),
+}
+
+
+@pytest.mark.parametrize(("changes", "fields"), CHANGES, ids=str)
+def test_override_changes_fields_by_dotted_name(changes, fields):
+    model = dataclasses.replace(ROTARY.model, **fields)
+    changes = {f"model.{name}": value for name, value in changes.items()}
+    assert override(ROTARY, changes) == dataclasses.replace(ROTARY, model=model)
+
+
+@pytest.mark.parametrize("path", NO_CHANGES)
+def test_override_names_field_value_and_type(path):
+    value, message = NO_CHANGES[path]
+    with pytest.raises(ValueError, match=f"^{message.replace('?', chr(92) + '?')}"):
+        override(ROTARY, {path: value})
+
+
+def test_override_keeps_other_fields_of_attention():
+    experiment = override(ROTARY, {"model.attention": GROUPED})
+    changed = override(experiment, {"model.attention": "exact", "model.attention.softcap": None})
+    assert changed.model.attention == Attention("exact", num_kv_heads=2)
+
+
+def test_override_changes_blocks_of_a_pattern():
+    model = GeneratorConfig(block=("post_norm", Block(attention=GROUPED)))
+    changes = {"block.0.attention.bias": False, "block.1.attention.softcap": 2.0}
+    first, second = override(model, changes).block
+    assert first == Block(attention=Attention(bias=False))
+    assert second == Block(attention=dataclasses.replace(GROUPED, softcap=2.0))
+    with pytest.raises(ValueError, match=r"no field 'block.2': block is a tuple of 2"):
+        override(model, {"block.2": "pre_norm"})
+
+
+def test_override_creates_components_that_are_none():
+    changed = override(ROTARY, {"pretraining.folder": "gpt2", "tokenizer": "bpe:300"})
+    assert (changed.pretraining, changed.tokenizer) == (Pretrained("gpt2"), BPE(300))
+    assert override(ROTARY, {"pretraining": "gpt2"}).pretraining == Pretrained("gpt2")
+    with pytest.raises(ValueError, match="pretraining: Pretrained lacks folder"):
+        override(ROTARY, {"pretraining.sha256": "x"})

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         text,
         training,
     )
+    from tlite.config import override
     from tlite.runs.experiment_files import load_experiment
     from tlite.runs.kinds import load
 
@@ -31,7 +32,11 @@ FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
     "pictures", "pretrained", "runs", "report", "text", "training",
 )  # fmt: skip
-FUNCTIONS = {"load": "tlite.runs.kinds", "load_experiment": "tlite.runs.experiment_files"}
+FUNCTIONS = {
+    "load": "tlite.runs.kinds",
+    "load_experiment": "tlite.runs.experiment_files",
+    "override": "tlite.config",
+}
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 
 

@@ -1,10 +1,11 @@
-"""Configs as JSON and back."""
+"""Checks of configs (frozen dataclasses), changes by dotted name, and configs as JSON."""
 
 import dataclasses
+import difflib
 import math
 import reprlib
-from collections.abc import Callable
-from types import UnionType
+from collections.abc import Callable, Iterator, Mapping
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tlite.user_code import describe_code, find_code, is_own
@@ -52,21 +53,18 @@ def validate_fields(
 
 def _validate_words(config) -> None:
     for field in dataclasses.fields(config):
-        kind, value = field.type, getattr(config, field.name)
-        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-        if not any(get_origin(each) is Literal or each is bool for each in kinds):
-            continue
-        if not (callable(value) and Callable in kinds):
+        kinds = alternatives(field.type)
+        if any(get_origin(each) is Literal or each is bool for each in kinds):
             try:
-                from_dict(kind, value)
+                from_dict(field.type, getattr(config, field.name))
             except ValueError as error:
                 raise ValueError(f"{field.name}: {error}") from error
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A dataclass as a dictionary that JSON can hold, with its class's name under "kind".
+    """Return a dataclass as a dictionary for JSON, with its class's name as "kind".
 
-    One of a user's own class is what `describe_code` says of the class, with its "fields".
+    A user's class is the dictionary of `describe_code`, with "fields".
     """
     kind = type(config)
     values = {f.name: _to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
@@ -84,28 +82,34 @@ def _to_plain(value: Any) -> Any:
 
 
 def from_dict(kind, value: Any):
-    """The config of type `kind` that `to_dict` wrote as `value`.
+    """Return the config of type `kind` that `to_dict` wrote as `value`.
+
+    A component or a function that is one already is returned as it is.
 
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
     origin, args = get_origin(kind), get_args(kind)
+    if kind in (int, float) and hasattr(value, "item"):  # a number of NumPy's
+        value = value.item()
     written = value.get("kind") if isinstance(value, dict) else None
     if origin in (Union, UnionType):
         for each in args:
             try:
                 return from_dict(each, value)
             except ValueError:
-                own = written == "class" and dataclasses.is_dataclass(each)
-                if own or written == _name(each):
+                is_custom = written == "class" and dataclasses.is_dataclass(each)
+                if is_custom or written == _name(each):
                     raise
     elif dataclasses.is_dataclass(kind):
+        if isinstance(value, kind) or _is_custom_config(value):
+            return value
         if written == "class" and isinstance(value.get("fields"), dict):
             return _filled(find_code(value), value["fields"])
         if written == kind.__name__:
             return _filled(kind, value)
     elif kind is Callable:
-        return find_code(value)
+        return value if callable(value) else find_code(value)
     elif origin is tuple and isinstance(value, list | tuple):
         return tuple(from_dict(args[0], item) for item in value)
     elif origin is dict and isinstance(value, dict):
@@ -117,26 +121,168 @@ def from_dict(kind, value: Any):
     raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(written or value)}")
 
 
+def _is_custom_config(value: Any) -> bool:
+    is_config = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_config and is_own(type(value))
+
+
 def _name(kind) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(map(_name, get_args(kind)))
+    if len(alternatives(kind)) > 1:
+        return " or ".join(map(_name, alternatives(kind)))
     return "function" if kind is Callable else getattr(kind, "__name__", str(kind))
+
+
+def alternatives(kind) -> tuple:
+    """Return the types of a union; of any other type a tuple of this type."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _filled(kind: type, values: dict[str, Any]):
     hints, filled = get_type_hints(kind), {}
-    given = {name: value for name, value in values.items() if name != "kind"}
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    if unknown := given.keys() - fields.keys():
+    values = {name: value for name, value in values.items() if name != "kind"}
+    if unknown := values.keys() - {f.name for f in dataclasses.fields(kind)}:
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    required = {name for name, f in fields.items() if f.default is f.default_factory}
-    if missing := required - given.keys():
-        raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
-    for name, value in given.items():
+    for name, value in values.items():
         try:
             filled[name] = from_dict(hints[name], value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return kind(**filled)
+    return _create(kind, filled)
+
+
+def _create(kind: type, values: dict[str, Any]):
+    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
+    if missing := required - values.keys():
+        raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+    return kind(**values)
+
+
+# Changes by dotted name
+
+
+def override(
+    config: Any, changes: Mapping[str, Any], convert: Callable[[Any, Any], Any] = from_dict
+) -> Any:
+    """Return a copy of a config with new values of some fields, which are checked together.
+
+    >>> override(experiment, {"training.steps": 500, "model.width": 60, "model.num_heads": 6})
+    >>> override(experiment, {"model.positions": "rotary", "model.positions.base": 7.0})
+
+    Args:
+        config: a dataclass, such as an experiment.
+        changes: values by dotted name. A number leads into a tuple ("model.block.0.pre_norm"). A
+            component is set before its fields, whatever their order; one that is None is created.
+        convert: `convert(type, value)` returns the value for a field of this type.
+
+    Raises:
+        ValueError: no such field (the message has the nearest), a value of the wrong type, or
+            values that are invalid together.
+    """
+    return _override(config, changes, "", convert)
+
+
+def _override(config: Any, changes: Mapping[str, Any], prefix: str, convert: Callable) -> Any:
+    """Change a dataclass, or create one from a class."""
+    kind = config if isinstance(config, type) else type(config)
+    hints, fields = get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
+    values = {n: getattr(config, n) for n, f in fields.items() if f.init and hasattr(config, n)}
+    for name, inner in _group(changes).items():
+        if name not in fields:
+            raise ValueError(_no_field(config, prefix, name, next(iter(inner))))
+        value, path = values.get(name), prefix + name
+        values[name] = _change(fields[name], hints[name], value, inner, path, convert)
+    try:
+        return _create(kind, values)
+    except ValueError as error:
+        raise ValueError(f"{prefix[:-1]}: {error}" if prefix else str(error)) from error
+
+
+def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str, convert) -> Any:
+    """Return the new value of a field, or of an item of its tuple, of type `kind`."""
+    if "" in changes:
+        value, changes = _set(field, kind, value, changes, path, convert)
+    if not changes:
+        return value
+    if isinstance(value, tuple):
+        return _change_items(field, kind, value, changes, path, convert)
+    name = next(iter(changes)).partition(".")[0]
+    if value is None:
+        kinds = filter(dataclasses.is_dataclass, alternatives(kind))
+        value = next((k for k in kinds if name in k.__dataclass_fields__), None)
+    if not dataclasses.is_dataclass(value):
+        raise ValueError(f"no field '{path}.{name}': {path} is {value!r}")
+    return _override(value, changes, f"{path}.", convert)
+
+
+def _set(field, kind, value: Any, changes: dict, path: str, convert) -> tuple[Any, dict]:
+    """Return the value that is set, a component for a word, and the changes of its fields."""
+    inner = {name: change for name, change in changes.items() if name}
+    parse, word_field = word_parser(field, kind), field.metadata.get("word_field")
+    try:
+        new = convert(kind | str if parse else kind, changes[""])
+        component = parse(new) if parse and isinstance(new, str) else new
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if word_field and component is not new and type(component) is type(value):
+        return value, {word_field: new} | inner
+    return component, inner
+
+
+def _change_items(field, kind, items: tuple, changes: dict, path: str, convert) -> tuple:
+    values = list(items)
+    item_kind = next(get_args(k)[0] for k in alternatives(kind) if get_origin(k) is tuple)
+    for index, inner in _group(changes).items():
+        if not (index.isdecimal() and int(index) < len(items)):
+            raise ValueError(f"no field '{path}.{index}': {path} is a tuple of {len(items)}")
+        at, each = int(index), f"{path}.{index}"
+        values[at] = _change(field, item_kind, items[at], inner, each, convert)
+    return tuple(values)
+
+
+def _group(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Group by the first name: {"a": 1, "a.b": 2} as {"a": {"": 1, "b": 2}}."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        name, _, rest = path.partition(".")
+        groups.setdefault(name, {})[rest] = value
+    return groups
+
+
+def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:
+    """Return the function that makes a component of a word, if the field accepts words.
+
+    It is the field's metadata "parse"; or the class of an optional component whose first field
+    holds a word: `scaling: RotaryScaling | None` accepts "yarn".
+    """
+    kinds = [each for each in alternatives(kind) if dataclasses.is_dataclass(each)]
+    if "parse" in field.metadata or len(kinds) != 1 or NoneType not in alternatives(kind):
+        return field.metadata.get("parse")
+    first = alternatives(next(iter(get_type_hints(kinds[0]).values())))
+    return kinds[0] if any(k is str or get_origin(k) is Literal for k in first) else None
+
+
+def field_paths(config: Any) -> Iterator[str]:
+    """Yield the dotted names of the fields of a config and of its components."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name, None)
+        yield field.name
+        items = enumerate(value) if isinstance(value, tuple) else [(None, value)]
+        for index, item in items:
+            if dataclasses.is_dataclass(item):
+                prefix = field.name if index is None else f"{field.name}.{index}"
+                yield from (f"{prefix}.{path}" for path in field_paths(item))
+
+
+def _no_field(config: Any, prefix: str, name: str, rest: str) -> str:
+    """Return the message for an unknown field: the nearest name, here or in a component."""
+    paths = sorted(field_paths(config), key=lambda path: path.count("."), reverse=True)
+    by_name = {path.rpartition(".")[2]: path for path in paths}
+    path = ".".join(filter(None, [prefix + name, rest]))
+    if near := difflib.get_close_matches(name, by_name, n=1):
+        nearest = ".".join(filter(None, [prefix + by_name[near[0]], rest]))
+        return f"no field {path!r}: did you mean {nearest!r}?"
+    kind = config if isinstance(config, type) else type(config)
+    names = ", ".join(f.name for f in dataclasses.fields(kind))
+    return f"no field {path!r}: {kind.__name__} has {names or 'no fields'}"

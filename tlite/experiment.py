@@ -180,7 +180,9 @@ class GeneratorExperiment(Named):
     """What the sample at the end of training starts from; "": the mark between documents."""
     pretraining: Pretrained | None = None
     """What it starts from, if anything."""
-    tokenizer: Annotated[TextTokenizer, AsOneWord] = field(default_factory=Characters)
+    tokenizer: Annotated[TextTokenizer, AsOneWord] = field(
+        default_factory=Characters, metadata={"parse": tokenizer_named}
+    )
     """What a token is: characters, bytes, bpe (learned from the text; bpe:4000 for so many pieces),
     or another's: a tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
 

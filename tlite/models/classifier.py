@@ -125,7 +125,7 @@ class ClassifierConfig(TransformerConfig):
     """Number of tokens T to which a text is truncated."""
     num_blocks: int = 1
     """Transformer blocks."""
-    positions: PositionsField = component(Sinusoidal())
+    positions: PositionsField = component("positions", Sinusoidal())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
     pool: Pool = Pool()
     """How the vectors of tokens become one vector."""

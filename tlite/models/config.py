@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tlite import functional as F
@@ -62,9 +62,12 @@ else:
     BlockField = Block | str | tuple[Block | str, ...]
 
 
-def component(default: Any) -> Any:
-    """Return the default of a field of a config that holds a component."""
-    return default
+def component(name: str, default: Any) -> Any:
+    """Return a field of a config that holds a component, which `override` may set by a word."""
+    metadata: dict[str, Any] = {"parse": partial(resolve, name), "words": tuple(PRESETS[name])}
+    if name == "attention":  # a word keeps the component's other fields
+        metadata["word_field"] = "function"
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -148,15 +151,15 @@ class TransformerConfig:
     """Biases of linear layers and layer norms, unless their components say otherwise."""
     embedding: Embedding = Embedding()
     """Token embedding."""
-    positions: PositionsField = component(Learned())
+    positions: PositionsField = component("positions", Learned())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
-    attention: AttentionField = component(Attention())
+    attention: AttentionField = component("attention", Attention())
     """Attention layer."""
-    feed_forward: FeedForwardField = component(FeedForward())
+    feed_forward: FeedForwardField = component("feed_forward", FeedForward())
     """Feed-forward layer."""
-    norm: NormField = component(Norm())
+    norm: NormField = component("norm", Norm())
     """Norm of the layers."""
-    block: BlockField = component(Block())
+    block: BlockField = component("block", Block())
     """Arrangement of layers, residuals and norms; a tuple repeats as a pattern over the blocks."""
     loop: Loop = Loop()
     """Loop over the blocks."""

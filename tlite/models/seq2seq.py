@@ -86,9 +86,9 @@ class Seq2SeqConfig(TransformerConfig):
     """Blocks of the decoder; None: `num_blocks`."""
     embedding: Embedding = Embedding(scale=True)
     """Token embedding."""
-    positions: PositionsField = component(Sinusoidal())
+    positions: PositionsField = component("positions", Sinusoidal())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
-    feed_forward: FeedForwardField = component(FeedForward(dropout=0.1))
+    feed_forward: FeedForwardField = component("feed_forward", FeedForward(dropout=0.1))
     """Feed-forward layer."""
     head: TranslatorHead = TranslatorHead()
     """Output layer."""
