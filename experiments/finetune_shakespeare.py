@@ -17,7 +17,7 @@ from tlite.training import TrainingConfig
 experiment = GeneratorExperiment(
     name="finetune_shakespeare",
     data=TinyShakespeare(),
-    pretraining=Pretrained("distilbert/distilgpt2"),
+    init_from=Pretrained("distilbert/distilgpt2"),
     model=GeneratorConfig(context=128, dropout=0.1),
     training=TrainingConfig(
         steps=600,  # two epochs

@@ -17,7 +17,7 @@ from tlite.training import TrainingConfig
 experiment = ClassifierExperiment(
     name="finetune_trec",
     data=local,
-    pretraining=Pretrained("distilbert/distilbert-base-uncased"),
+    init_from=Pretrained("distilbert/distilbert-base-uncased"),
     model=ClassifierConfig(context=40, dropout=0.1),
     training=TrainingConfig(
         steps=460,  # three epochs

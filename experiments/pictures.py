@@ -30,9 +30,9 @@ from tlite.comparison import scaling
 from tlite.inspection import repeated_tokens, run, score_attention_patterns
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible
-from tlite.runs import start
+from tlite.runs import Run
 from tlite.runs.experiment_files import load_experiment
-from tlite.runs.kinds import load
+from tlite.runs.models import load
 from tlite.training import Trainer, TrainingConfig, generator_task
 
 ROOT = Path(__file__).parent
@@ -263,7 +263,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         demo = options.demo
         if demo is None:
-            start(load_experiment("demo"), demo := Path(folder, "demo")).train()
+            Run.create(load_experiment("demo"), demo := Path(folder, "demo")).train()
         weights = weights_of(demo)
         save("attention", lambda: plot_head_lines(weights, [*TEXT]))
 

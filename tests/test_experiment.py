@@ -20,7 +20,7 @@ from tlite.experiment import (
     TranslatorExperiment,
     tokenizer_named,
 )
-from tlite.runs.run import tell_what_is_read
+from tlite.runs.run import print_inputs
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 
@@ -28,7 +28,7 @@ EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 @pytest.mark.parametrize("kind", EXPERIMENTS)
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "a\0", "\x1b[31m"])
 def test_a_name_that_no_folder_should_have_is_refused(kind, name):
-    with pytest.raises(ValueError, match="the name must be letters"):
+    with pytest.raises(ValueError, match="name must be printable"):
         kind(name)
     assert kind("Grüße 1").name == "Grüße 1"
 
@@ -95,9 +95,9 @@ READ = [
 
 @pytest.mark.parametrize(("experiment", "read", "test"), READ)
 def test_what_is_read_is_said(experiment, read, test, tmp_path, capsys):
-    for files, parts in ((read, {}), (test, {"parts": ["test"]})):
-        tell_what_is_read(experiment, **parts)
-        told = f"the run reads: {files}\n".format(*[tmp_path] * 3) if files else ""
+    for files, parts in ((read, {}), (test, {"splits": ["test"]})):
+        print_inputs(experiment, **parts)
+        told = f"input files: {files}\n".format(*[tmp_path] * 3) if files else ""
         assert capsys.readouterr().out == told
 
 
@@ -110,4 +110,4 @@ def test_what_is_no_file_is_refused(name):
         TranslatorExperiment("x", ParallelText(training=("a.txt", name))),
     ):
         with pytest.raises(UserError, match="not a file"):
-            tell_what_is_read(experiment)
+            print_inputs(experiment)

@@ -57,7 +57,7 @@ def test_a_command_begins_soon():
     content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert content["project"]["scripts"] == {"tlite": "tlite.__main__:main"}
     assert not {"tyro", "jax", "numpy"} & imported("import tlite.__main__")
-    code = "import tlite.cli.commands, tlite.cli.texts, tlite.runs.kinds"
+    code = "import tlite.cli.commands, tlite.cli.texts, tlite.runs.run"
     assert not HEAVY & imported(code)
 
 
@@ -251,7 +251,7 @@ def state():
     return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
 import jax, orbax.checkpoint
 before = state()
-import tlite.cli.commands, tlite.runs.kinds, tlite.training.checkpoints
+import tlite.cli.commands, tlite.runs.run, tlite.training.checkpoints
 assert state() == before, state()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         training,
     )
     from tlite.config import override
+    from tlite.runs.api import compare, evaluate, train
     from tlite.runs.experiment_files import load_experiment
-    from tlite.runs.kinds import load
+    from tlite.runs.models import load
+    from tlite.runs.run import Run
 
 __version__ = "0.3.0"
 FOLDERS = (
@@ -33,9 +35,13 @@ FOLDERS = (
     "pictures", "pretrained", "runs", "report", "text", "training",
 )  # fmt: skip
 FUNCTIONS = {
-    "load": "tlite.runs.kinds",
+    "Run": "tlite.runs.run",
+    "compare": "tlite.runs.api",
+    "evaluate": "tlite.runs.api",
+    "load": "tlite.runs.models",
     "load_experiment": "tlite.runs.experiment_files",
     "override": "tlite.config",
+    "train": "tlite.runs.api",
 }
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 

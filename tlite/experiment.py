@@ -1,10 +1,13 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from tlite import distributed
 from tlite.config import check_size, validate_fields
 from tlite.data import (
     BuiltinText,
@@ -16,8 +19,11 @@ from tlite.data import (
     TextSource,
 )
 from tlite.data.corpus import Corpus
+from tlite.data.reading import locate
+from tlite.errors import UserError
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
 from tlite.training.config import TrainingConfig
+from tlite.training.precision import Precision, choose_precision, choose_products
 
 MOST_PIECES = 1_000_000  # of subwords, that can still be learned
 
@@ -154,20 +160,79 @@ AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can b
 
 
 @dataclass(frozen=True)
-class Named:
-    """What each experiment has."""
+class BaseExperiment:
+    """What every experiment has; derive a kind of your own from one of the classes below."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ()
+    """Attributes and methods that the data of any class, also a user's, must have."""
 
     name: str
-    """Names the folder of its runs."""
+    """Name of the folder of its runs."""
 
     def __post_init__(self):
         if not self.name.strip() or not self.name.isprintable():
-            raise ValueError(f"the name must be letters that can be printed, not {self.name!r}")
+            raise ValueError(f"name must be printable, not {self.name!r}")
+
+    def resolve(self) -> "BaseExperiment":
+        """Return the experiment with absolute paths and with the columns of its tables.
+
+        A run can then be used from any folder. Columns that are chosen are printed.
+
+        Raises:
+            UserError: a file is missing, a column is ambiguous, or data of a user's class lacks
+                an attribute that `data_needs` names.
+        """
+        experiment = self.with_paths()
+        data, needs = experiment.data, self.data_needs
+        missing = [name for name in needs if not (isinstance(data, Corpus) or hasattr(data, name))]
+        if missing:
+            raise UserError(
+                f"{type(data).__name__} has no {' and no '.join(missing)}: the data of a "
+                f"{type(self).__name__} needs {' and '.join(needs)}"
+            )
+        data = data.found() if hasattr(data, "found") else data
+        return dataclasses.replace(experiment, data=data)
+
+    def with_paths(self, moved: bool = False) -> "BaseExperiment":
+        """Return the experiment with absolute paths of its inputs.
+
+        Args:
+            moved: search the data folder for files that have moved since a run was created; the
+                caller must compare fingerprints.
+        """
+        changed: dict[str, Any] = {}
+        if hasattr(self.data, "located"):
+            changed["data"] = self.data.located(moved)
+        if init_from := getattr(self, "init_from", None):
+            folder = locate(init_from.folder, in_data=False)
+            changed["init_from"] = dataclasses.replace(init_from, folder=folder)
+        return dataclasses.replace(self, **changed)
+
+    def resolve_precision(self, precision: Precision | None = None, attention: str = "fused"):
+        """Return the experiment with "auto" precision and "auto" functions resolved.
+
+        Args:
+            precision: instead of what the hardware of process 0 suggests.
+            attention: the fastest function that "auto" attention may become.
+        """
+        if precision is None:
+            choose = partial(choose_precision, self.training.precision)
+            precision, _ = distributed.broadcast_from_process0(choose)
+        training = dataclasses.replace(self.training, precision=precision)
+        model = choose_products(self.model, precision, attention)
+        return dataclasses.replace(self, training=training, model=model)
+
+    def further_inputs(self) -> list[str]:
+        """Return the files beside the data's that training reads."""
+        init_from = getattr(self, "init_from", None)
+        return [init_from.folder] if init_from else []
 
 
 @dataclass(frozen=True)
-class GeneratorExperiment(Named):
+class GeneratorExperiment(BaseExperiment):
     """Train a `CausalLM` to predict the next token of a text."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ("load", "validation_fraction")
 
     data: TextSource | Corpus = field(default_factory=BuiltinText)
     """Where the text comes from: a class of `tlite.data`, or a frozen dataclass of your own with
@@ -178,8 +243,8 @@ class GeneratorExperiment(Named):
     """How it is trained."""
     prompt: str = "\n"
     """What the sample at the end of training starts from; "": the mark between documents."""
-    pretraining: Pretrained | None = None
-    """What it starts from, if anything."""
+    init_from: Pretrained | None = None
+    """Pretrained model that training starts from."""
     tokenizer: Annotated[TextTokenizer, AsOneWord] = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )
@@ -188,8 +253,10 @@ class GeneratorExperiment(Named):
 
 
 @dataclass(frozen=True)
-class ClassifierExperiment(Named):
+class ClassifierExperiment(BaseExperiment):
     """Train a classifier to predict the labels of texts."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ("classes", "examples")
 
     data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
     """Where the texts and their labels come from: a class of `tlite.data`, or a frozen dataclass of
@@ -200,8 +267,10 @@ class ClassifierExperiment(Named):
     """The sizes and parts of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
-    pretraining: Pretraining | Pretrained | None = None
-    """What comes before, if anything."""
+    pretraining: Pretraining | None = None
+    """Stage before: a generator of the same texts, whose blocks the classifier takes over."""
+    init_from: Pretrained | None = None
+    """Pretrained model that training starts from."""
     padding: Literal["mask", "unknown"] = "mask"
     """Short texts are filled up with nothing that is attended to, or with unknown words."""
     sentences: int = 0
@@ -212,6 +281,22 @@ class ClassifierExperiment(Named):
     def __post_init__(self):
         super().__post_init__()
         validate_fields(self, counts="sentences", positive="ngram_l2")
+        if self.pretraining and self.init_from:
+            raise ValueError("pretraining and init_from exclude each other: leave one out")
+
+    def with_paths(self, moved: bool = False) -> "BaseExperiment":
+        experiment, stage = super().with_paths(moved), self.pretraining
+        if stage is None or getattr(self.data, "hub", ""):
+            return experiment
+        unlabelled = tuple(map(locate, stage.unlabelled))
+        stage = dataclasses.replace(stage, unlabelled=unlabelled)
+        return dataclasses.replace(experiment, pretraining=stage)
+
+    def further_inputs(self) -> list[str]:
+        stage, paths = self.pretraining, super().further_inputs()
+        if stage and stage.pretraining_steps and stage.unlabelled:
+            return [*paths, *self.data.reads("training", stage.unlabelled)]
+        return paths
 
 
 @dataclass(frozen=True)
@@ -230,8 +315,10 @@ class PairSubwords:
 
 
 @dataclass(frozen=True)
-class TranslatorExperiment(Named):
+class TranslatorExperiment(BaseExperiment):
     """Train a `Seq2Seq` to translate sentences."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ("pairs",)
 
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
     """Where the pairs of sentences come from: a class of `tlite.data`, or a frozen dataclass of

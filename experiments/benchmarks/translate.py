@@ -28,7 +28,7 @@ from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
 from tlite.models.inputs import causal_inputs  # noqa: E402
 from tlite.models.transformer import run_blocks  # noqa: E402
-from tlite.runs.kinds import load_run  # noqa: E402
+from tlite.runs.models import load_run  # noqa: E402
 from tlite.runs.translator import encode_sources  # noqa: E402
 from tlite.training.run_dir import open_run  # noqa: E402
 

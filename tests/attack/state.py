@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from tlite.comparison.study import is_study
-from tlite.runs import open_run_with_data
+from tlite.runs import Run
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 
@@ -23,7 +23,7 @@ def checkpoints(run: Path) -> dict:
         runs = sorted(path.parent for path in run.glob("[!.]*/config.json"))
         study = json.loads((run / "study.json").read_text())
         return {"study": study} | {path.name: checkpoints(path) for path in runs}
-    opened, found = open_run_with_data(run), {}
+    opened, found = Run.open(run), {}
     for step in steps_of(run):
         with Checkpoints(run / "checkpoints") as of_run:
             replicas, restored = restore(opened.trainer, of_run, int(step))

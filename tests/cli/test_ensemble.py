@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import tlite as package
-from tlite.runs import open_run_with_data
-from tlite.runs.run import Run
+from tlite.runs import Run
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
@@ -52,7 +51,7 @@ def test_a_text_has_the_mean_of_the_replicas_probabilities(works):
 def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, trained):
     pytest.importorskip("sklearn")
     out = works("evaluate {classifier} --replica all")
-    run = open_run_with_data(trained.classifier)
+    run = Run.open(trained.classifier)
     examples = [e for e in run.data.validation if e.label is not None]
     of_replicas, _ = run.predict(examples)
     labels = np.array([e.label for e in examples])
@@ -74,8 +73,8 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     """By hand, in float64: -log of the mean of the replicas' probabilities of each next token."""
     single, told, interval = works("evaluate {generator} --replica all").splitlines()
     assert works("evaluate {generator}") == f"{single}\n{interval}\n"
-    run = open_run_with_data(trained.generator)
-    inputs, targets, weights = run.parts["validation"].scored()
+    run = Run.open(trained.generator)
+    inputs, targets, weights = run.data.validation.windows()
     chosen = []
     for replica in range(2):
         model, _ = package.load(trained.generator, replica=replica)
@@ -84,7 +83,7 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
         chosen.append(np.take_along_axis(powers, targets[..., None], -1)[..., 0])
     losses = -np.log(np.mean(chosen, axis=0))
     loss = (weights * losses).sum() / weights.sum()
-    bits = loss * run.parts["validation"].targets_per_byte / np.log(2)
+    bits = loss * run.data.validation.targets_per_byte / np.log(2)
     found = re.fullmatch(
         rf"{NAME}: loss (\S+) nats per character, perplexity (\S+), (\S+) bits per byte, .*", told
     )

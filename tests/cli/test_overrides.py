@@ -157,7 +157,7 @@ def test_help_says_how_parts_are_chosen_and_has_the_numbers_of_those_that_are(wo
 
 
 def test_of_options_of_one_name_those_of_the_data_begin_with_data():
-    tuned = GeneratorExperiment("tuned", data=TinyShakespeare(), pretraining=Pretrained("gpt2"))
+    tuned = GeneratorExperiment("tuned", data=TinyShakespeare(), init_from=Pretrained("gpt2"))
     words = ["--folder", "bert", "--data.folder", "here", "--data.validation-fraction", "0.5"]
     read = read_line("tuned", words, tuned)[0][""]
     assert read.pretraining == Pretrained("bert")

@@ -34,7 +34,7 @@ from tlite.models import (
     TranslatorHead,
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
-from tlite.runs.run import taken_from
+from tlite.runs.init_from import load_init
 from tlite.text import ByteTokenizer
 
 pytest.importorskip("tokenizers")
@@ -158,7 +158,7 @@ from tlite.training import TrainingConfig
 experiment = {kind}Experiment(
     "tuned",
     data={data},
-    pretraining=Pretrained("{folder}"),
+    init_from=Pretrained("{folder}"),
     model={kind}Config(dropout=0.0, {model}),
     training=TrainingConfig(
         steps={steps}, learning_rate=3e-3, evaluate_every={steps} // 2, batch_size=4
@@ -287,7 +287,7 @@ def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
     assert experiment["pretraining"]["folder"] == str(bert)
     assert len(experiment["pretraining"]["sha256"]) == 64
     with pytest.raises(UserError, match="have changed since the run was made"):
-        taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
+        load_init(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
 
 
 def test_attention_dropout_in_fine_tuning(bert, tmp_path):
@@ -298,13 +298,13 @@ def test_attention_dropout_in_fine_tuning(bert, tmp_path):
     chosen = {"attention": Attention(dropout=0.3)}
     for options, rate in [({}, 0.2), ({"dropout": 0.0}, 0.0), (chosen, 0.3)]:
         config = ClassifierConfig(context=6, **options)
-        assert taken_from(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
+        assert load_init(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
 
 
 def test_scanned_fine_tuning_starts_from_stacked_blocks(bert):
     """All arrays of the folder have the names and shapes of the run's model."""
     config = ClassifierConfig(context=6, loop=Loop(scan=True))
-    config, arrays, *_ = taken_from(Pretrained(str(bert)), config, 2)
+    config, arrays, *_ = load_init(Pretrained(str(bert)), config, 2)
     shapes = parameter_sizes(config)
     assert {name: a.size for name, a in arrays.items()}.items() <= shapes.items()
     assert {name for name in shapes if "blocks." in name} <= arrays.keys()

@@ -127,7 +127,7 @@ def test_what_was_made_with_other_sources_is_warned_of(tmp_path):
 OTHER = replace(CLASSIFIER, pretraining=Pretraining(), name="other")
 THIRD = replace(OTHER, pretraining=Pretraining(pretraining_dropout=0.3))
 PARTS = {"norm": "rms", "attention": Attention(windows=(4, 0))}
-BY_NAME = [replace(GENERATOR, data=Corpus(n), pretraining=Pretrained(f"{n}-model")) for n in "ab"]
+BY_NAME = [replace(GENERATOR, data=Corpus(n), init_from=Pretrained(f"{n}-model")) for n in "ab"]
 DIFFERING = [
     (
         [GENERATOR, varied(GENERATOR, PARTS, learning_rate=3e-4, seeds=5), GENERATOR],

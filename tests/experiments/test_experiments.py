@@ -8,7 +8,7 @@ from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.runs import RUN_TYPES
 from tlite.runs.experiment_files import find_experiments, load_experiment
-from tlite.runs.kinds import find_data
+from tlite.runs.run import find_data
 
 
 @pytest.mark.parametrize("name", find_experiments())

@@ -55,7 +55,7 @@ from tlite.models.parameters import (
     stack_blocks,
     unstack_blocks,
 )
-from tlite.runs import start
+from tlite.runs import Run
 from tlite.runs.experiment_files import find_experiments, load_variants
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loader import Streamed
@@ -235,8 +235,8 @@ def course(name: str, folder: Path, number: int) -> dict:
     with devices(number), pytest.MonkeyPatch.context() as patch:
         init = Trainer.init
         patch.setattr(Trainer, "init", lambda t, a=None: init(t, fill(t.shapes) | dict(a or {})))
-        run = start(COURSES[name](folder), folder / "run")
-        state, losses = run.start_replicas(), []
+        run = Run.create(COURSES[name](folder), folder / "run")
+        state, losses = run.init_state(), []
         while len(losses) < STEPS:
             steps = min(STEPS - len(losses), run.trainer.feed.most_steps)
             state, means = run.trainer.train(state, len(losses), steps)

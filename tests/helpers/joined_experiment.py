@@ -58,6 +58,6 @@ class Run:
         train(*self.given)
 
 
-kinds = types.ModuleType("tlite.runs.kinds")
+kinds = types.ModuleType("tlite.runs.run")
 kinds.start, kinds.fit_to_corpus = Run, lambda experiment: experiment
-sys.modules["tlite.runs.kinds"] = kinds
+sys.modules["tlite.runs.run"] = kinds

@@ -32,7 +32,7 @@ def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
 # A process that has imported what takes seconds, and forks for each command that it reads.
 FORKS = """
 import json, os, sys, traceback
-import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.runs.kinds
+import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.runs.run
 sys.argv[0] = tlite.__main__.__file__
 for line in sys.stdin:
     words, *paths = json.loads(line)

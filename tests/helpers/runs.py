@@ -14,7 +14,7 @@ from tlite.data import CopyTask, LabelledText, SyntheticReviews
 from tlite.errors import Interrupted
 from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
-from tlite.runs import ClassifierRun, open_run_with_data, start
+from tlite.runs import ClassifierRun, Run
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
@@ -78,13 +78,13 @@ def varied(experiment, **fields):
 
 def without_report(run):
     """The run, at whose end nothing is drawn, which takes longer than all the rest."""
-    run.report = lambda *_: None
+    run.report = lambda: None
     return run
 
 
 def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRun:
     """A run from its start to its end."""
-    run = without_report(start(experiment, folder))
+    run = without_report(Run.create(experiment, folder))
     run.train()
     return run
 
@@ -96,7 +96,7 @@ def start_like(run, folder: Path, **training):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "compile", lambda *_: None)
-        new = start(varied(run.experiment, **training), folder)
+        new = Run.create(varied(run.experiment, **training), folder)
     trainer = copy.copy(run.trainer)
     trainer.config, trainer.feed = new.trainer.config, new.trainer.feed
     new.trainer = trainer
@@ -124,7 +124,7 @@ def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
 
 
 def resume(folder: Path) -> ClassifierRun:
-    run = without_report(open_run_with_data(folder))
+    run = without_report(Run.open(folder))
     run.train()
     return run
 

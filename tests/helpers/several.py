@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from tests.helpers.launching import EXPERIMENT, launched
-from tlite.runs import open_run_with_data
+from tlite.runs import Run
 from tlite.training import sharding
 
 
@@ -20,7 +20,7 @@ def several(tmp_path_factory):
             folder = tmp_path_factory.mktemp("several")
             launched(f"train {experiment} {options} --run run", folder, processes, devices)
             made[key] = folder / "run"
-        return open_run_with_data(made[key])
+        return Run.open(made[key])
 
     return call
 

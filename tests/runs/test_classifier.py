@@ -22,9 +22,9 @@ from tests.helpers.runs import (
 from tlite.comparison.statistics import variance
 from tlite.data import Example
 from tlite.experiment import Subwords, Words
-from tlite.runs import ClassifierRun, classifier, open_run_with_data, start
+from tlite.runs import ClassifierRun, Run, classifier
 from tlite.runs.classifier import encode_examples, encode_texts
-from tlite.runs.run import accuracy_interval, spread
+from tlite.runs.reporting import accuracy_interval, spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
@@ -55,7 +55,7 @@ def softmax(logits):
 def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
     held_out = labelled(tmp_path / "held_out.jsonl", [("unheard of", "5"), ("never seen", "1")])
     files = {"validation": held_out.training}
-    run = start(make([*TEXTS, ("only three", "3")], files), tmp_path / "run")
+    run = Run.create(make([*TEXTS, ("only three", "3")], files), tmp_path / "run")
     known = set(run.tokenizer.vocabulary) - {"[UNK]"}
     training = " ".join(text for text, stars in TEXTS if stars != "3").lower()
     assert known == set(re.findall(r"\w\w+\b", training))
@@ -64,24 +64,24 @@ def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
 
 
 def test_the_sizes_of_the_model_come_from_the_data_and_may_be_given(make, tmp_path):
-    run = start(make(), tmp_path / "run")
+    run = Run.create(make(), tmp_path / "run")
     assert run.experiment.model.num_classes == 2
     assert run.experiment.model.vocabulary_size == len(run.tokenizer)
-    again = start(make(model=run.experiment.model), tmp_path / "again")
+    again = Run.create(make(model=run.experiment.model), tmp_path / "again")
     assert again.experiment.model == run.experiment.model
 
 
 def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
-    start(make([*TEXTS, ("", "5"), (" \n", "1")]), tmp_path / "run")
+    Run.create(make([*TEXTS, ("", "5"), (" \n", "1")]), tmp_path / "run")
     assert "warning: 2 of the training texts are empty" in capsys.readouterr().err
-    start(make(), tmp_path / "another")
+    Run.create(make(), tmp_path / "another")
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), SUBWORDS], ids=str)
 def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
-    run = start(make(tokenizer=tokenizer), tmp_path / "run")
-    loaded = open_run_with_data(tmp_path / "run").tokenizer
+    run = Run.create(make(tokenizer=tokenizer), tmp_path / "run")
+    loaded = Run.open(tmp_path / "run").tokenizer
     texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
     np.testing.assert_array_equal(loaded.encode_texts(texts), run.tokenizer.encode_texts(texts))
     assert len(loaded) == len(run.tokenizer)
@@ -95,7 +95,7 @@ def run(tmp_path_factory):
     """A run that nothing has been learned in."""
     folder = tmp_path_factory.mktemp("runs")
     data = labelled(folder / "texts.jsonl")
-    return start(dataclasses.replace(LOGISTIC, data=data), folder / "run")
+    return Run.create(dataclasses.replace(LOGISTIC, data=data), folder / "run")
 
 
 def encode(run, texts, **changes):
@@ -215,7 +215,7 @@ def test_probabilities_of_sentences_are_joined_as_by_hand(trained):
 
 def test_a_text_is_predicted_alone_as_among_others(trained):
     run = trained("transformer")
-    examples = [*run.data.training, *run.data.validation]
+    examples = [*run.data.train, *run.data.validation]
     assert len(examples) > 64  # more than a batch
     together, _ = run.predict(examples)
     models = run.trainer.models(run.parameters("best")[0])
@@ -231,14 +231,14 @@ def test_the_replicas_of_a_run_share_the_program_of_their_probabilities(trained,
     run, traced = trained("transformer"), []
     monkeypatch.setattr(classifier, "class_logits", lambda m, x: (traced.append(x), m(x))[1])
     jax.clear_caches()
-    found, _ = run.predict([*run.data.training])
+    found, _ = run.predict([*run.data.train])
     assert (len(found), len(traced)) == (2, 1)
 
 
 def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, capsys):
     run = trained("words")
     capsys.readouterr()
-    open_run_with_data(run.dir.path).train()
+    Run.open(run.dir.path).train()
     out = capsys.readouterr().out
     assert "60 training texts, 10 validation texts\n" in out
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
@@ -252,7 +252,7 @@ def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, caps
 
 
 def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys):
-    streamed = start(make(4 * TEXTS, {"stream": True}, sentences=3), tmp_path / "streamed")
+    streamed = Run.create(make(4 * TEXTS, {"stream": True}, sentences=3), tmp_path / "streamed")
     streamed.train()
     assert "not fitted, as the texts are streamed" in capsys.readouterr().out
     one, other = (run.parameters("last")[0] for run in (streamed, trained("sentences")))
@@ -261,7 +261,7 @@ def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys)
 
 @pytest.mark.parametrize("texts", [("alpha beta", "gamma delta"), ("?", "...")])
 def test_texts_too_few_for_the_baseline_are_trained_on_all_the_same(make, tmp_path, texts):
-    run = start(make(list(zip(texts, "51", strict=True)), seeds=1, steps=1), tmp_path / "run")
+    run = Run.create(make(list(zip(texts, "51", strict=True)), seeds=1, steps=1), tmp_path / "run")
     run.train()
     assert (run.dir.plots / "accuracy.png").exists()
 

@@ -19,14 +19,7 @@ from tlite.experiment import (
     TranslatorExperiment,
 )
 from tlite.models import GeneratorConfig
-from tlite.runs import (
-    ClassifierRun,
-    GeneratorRun,
-    TranslatorRun,
-    open_run_with_data,
-    start,
-)
-from tlite.runs.kinds import check_data, find_data, locate_data
+from tlite.runs import ClassifierRun, GeneratorRun, Run, TranslatorRun
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(
@@ -59,25 +52,25 @@ def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
     elif kind == "corpus":
         write_corpus(Path("corpora/mine"))
         data = Corpus("corpora/mine", validation_tokens=64)
-    begun = start(dataclasses.replace(TINY, data=data), Path("run"))
+    begun = Run.create(dataclasses.replace(TINY, data=data), Path("run"))
     monkeypatch.chdir("../other")
-    again = open_run_with_data(here / "run")
+    again = Run.open(here / "run")
     assert again.dir.data == json.loads(json.dumps(begun.dir.data))
     assert again.experiment == begun.experiment
 
 
 def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
-    start(TINY, Path("run"))
+    Run.create(TINY, Path("run"))
     monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
     told = r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
     with pytest.raises(UserError, match=told):
-        open_run_with_data(moved / "run")
+        Run.open(moved / "run")
     monkeypatch.setenv("TLITE_DATA", str(moved))
-    assert open_run_with_data(moved / "run").experiment.data.path == str(moved / "my.txt")
+    assert Run.open(moved / "run").experiment.data.path == str(moved / "my.txt")
     (moved / "my.txt").write_text("a text of another's\n" * 20)
     with pytest.raises(UserError, match="has changed"):
-        open_run_with_data(moved / "run")
+        Run.open(moved / "run")
 
 
 @pytest.mark.parametrize("kind", ["text", "corpus"])
@@ -87,7 +80,7 @@ def test_a_new_run_takes_no_namesake_of_its_data(kind, here, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(here / "data"))
     data = TextFile("/home/me/my.txt") if kind == "text" else Corpus("/home/me/mine")
     with pytest.raises(UserError, match="/home/me"):
-        start(dataclasses.replace(TINY, data=data), Path("run"))
+        Run.create(dataclasses.replace(TINY, data=data), Path("run"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +156,9 @@ def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
     assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
     assert found.data.validation == ("nowhere.csv",)
     assert found.pretraining.unlabelled == (str(here / "more.txt"),)
-    folder = locate_data(ClassifierExperiment("x", pretraining=Pretrained("bert"))).pretraining
+    folder = locate_data(ClassifierExperiment("x", init_from=Pretrained("bert"))).pretraining
     assert folder.folder == str(here / "bert")
-    hub = ClassifierExperiment("x", LabelledText(hub="data/set"), pretraining=Pretrained("no/bert"))
+    hub = ClassifierExperiment("x", LabelledText(hub="data/set"), init_from=Pretrained("no/bert"))
     assert locate_data(hub) == hub
 
 

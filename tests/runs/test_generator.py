@@ -28,9 +28,9 @@ from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.runs import GeneratorRun, open_run_with_data, start
+from tlite.runs import GeneratorRun, Run
 from tlite.runs.generator import (
-    TextPart,
+    TextSplit,
     end_ids,
     end_of_documents,
     fit_vocabulary,
@@ -40,7 +40,7 @@ from tlite.runs.generator import (
     text_parts,
     tokenizer_of,
 )
-from tlite.runs.kinds import load
+from tlite.runs.models import load
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
@@ -218,8 +218,8 @@ def test_bytes_of_a_corpus_are_those_of_the_manifest(corpus, numbers):
 def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
     part = parts(corpus)["training"]
     tokens = part.tokens.read(0, len(part)).astype(np.int32)
-    text = TextPart(part.tokenizer, CONTEXT, tokens, None)
-    for ours, theirs in zip(part.scored(), text.scored(), strict=True):
+    text = TextSplit(part.tokenizer, CONTEXT, tokens, None)
+    for ours, theirs in zip(part.windows(), text.windows(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert part.targets_per_byte == text.targets_per_byte
 
@@ -227,14 +227,14 @@ def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
 def test_windows_of_a_large_part_lie_all_over_it_without_overlap(corpus):
     part = parts(corpus, validation_tokens=10 * CONTEXT)["training"]
     tokens = part.tokens.read(0, len(part)).tolist()
-    inputs, targets, weights = part.scored()
+    inputs, targets, weights = part.windows()
     assert weights.all()
     windows = np.c_[inputs, targets[:, -1]].tolist()
     starts = [i * (len(tokens) - CONTEXT - 1) // 9 for i in range(10)]
     assert windows == [tokens[start : start + CONTEXT + 1] for start in starts]
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
     assert min(np.diff(starts)) >= CONTEXT
-    assert parts(corpus, validation_tokens=1)["validation"].scored()[0].shape == (1, CONTEXT)
+    assert parts(corpus, validation_tokens=1)["validation"].windows()[0].shape == (1, CONTEXT)
 
 
 def test_a_feed_gives_windows_by_seed_step_and_row(corpus):
@@ -293,7 +293,7 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, trained, capsys):
     line = read_metrics(run.dir.metrics)[-1]
     assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
     assert_has_examples(run)
-    open_run_with_data(run.dir.path).evaluate(checkpoint="last")
+    Run.open(run.dir.path).evaluate(checkpoint="last")
     out = capsys.readouterr().out
     told = re.search(r", ([\d.]+) bits per byte,", out)
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)
@@ -330,7 +330,7 @@ def test_a_model_is_loaded_where_jax_has_no_cpu(trained, monkeypatch):
 
 
 def test_a_report_neither_validates_nor_needs_memory(text, tmp_path, monkeypatch, capsys):
-    run, evaluate, steps = start(experiment(text), tmp_path / "run"), Trainer.evaluate, []
+    run, evaluate, steps = Run.create(experiment(text), tmp_path / "run"), Trainer.evaluate, []
 
     def counted(trainer, parameters, batches, **settings):
         steps.append(len(steps))
@@ -369,7 +369,7 @@ def test_documents_apart_have_another_loss_than_together(trained):
     assert losses[0] != losses[1]
     # What a validation finds is what the model says with the mask.
     model = apart.trainer.models(apart.parameters("last")[0])[0]
-    inputs, targets, weights = apart.parts["validation"].scored()
+    inputs, targets, weights = apart.data.validation.windows()
 
     @jax.jit
     def masked(model, inputs, targets):
@@ -382,7 +382,7 @@ def test_documents_apart_have_another_loss_than_together(trained):
 
 def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
     run = trained("together")
-    feed = run.parts["training"].fed()(TRAINING, run.trainer.mesh)
+    feed = run.data.train.fed()(TRAINING, run.trainer.mesh)
     windows = np.asarray(jax.device_get(feed.at(0, 1).batches))[0, 0, 0].astype(np.int32)
     feed.close()
     model = run.trainer.models(run.trainer.init().parameters)[0]

@@ -46,7 +46,7 @@ from tlite.models import (
 )
 from tlite.models.classifier import Wide
 from tlite.models.config import describe_components
-from tlite.runs import open_run_with_data, start
+from tlite.runs import Run
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
 
@@ -80,7 +80,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tm
 
 
 def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
-    start(TRANSFORMER, tmp_path / "run")
+    Run.create(TRANSFORMER, tmp_path / "run")
     assert_same_state(resume(tmp_path / "run"), uninterrupted)
 
 
@@ -92,7 +92,7 @@ def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_pa
     assert uninterrupted.parameters("4")[1] == 4
     for name in ("1", "first", "-1"):
         assert f"there is no checkpoint {name}" in complaint(uninterrupted.parameters, name)
-    assert "no checkpoint yet" in complaint(start(binary, tmp_path / "run").parameters, "best")
+    assert "no checkpoint yet" in complaint(Run.create(binary, tmp_path / "run").parameters, "best")
 
 
 @pytest.mark.parametrize("best_metric", ["loss", "accuracy"])
@@ -108,7 +108,7 @@ def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, s
 
 def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoints, "best_step", lambda _: 1)
-    run = start(varied(binary, evaluate_every=1, max_to_keep=9), tmp_path / "run")
+    run = Run.create(varied(binary, evaluate_every=1, max_to_keep=9), tmp_path / "run")
     reported = []
     run.report = lambda means, _, step: reported.append((step, means["loss"].mean()))
     run.train()
@@ -130,8 +130,8 @@ def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
     ids=["one less", "another order", "another label", "left out"],
 )
 def test_data_that_has_changed_since_the_run_began_is_told(binary, tmp_path, rows):
-    start(binary, tmp_path / "run")
-    assert open_run_with_data(tmp_path / "run").experiment.data == binary.data
+    Run.create(binary, tmp_path / "run")
+    assert Run.open(tmp_path / "run").experiment.data == binary.data
     labelled(tmp_path / "texts.jsonl", rows)
     message = complaint(open_run_with_data, tmp_path / "run")
     assert f"the data of {tmp_path / 'run'} has changed since the run began" in message
@@ -205,9 +205,9 @@ def test_what_does_not_go_together_is_told_before_there_is_a_folder(
 def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     asked = []
     found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
-    monkeypatch.setattr("tlite.runs.kinds.choose_precision", found)
+    monkeypatch.setattr("tlite.experiment.choose_precision", found)
     changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
-    run = start(varied(TRANSFORMER, **changes), tmp_path / "run")
+    run = Run.create(varied(TRANSFORMER, **changes), tmp_path / "run")
 
     def stop(*_, **__):
         raise Interrupted("stopped", signal.SIGINT)
@@ -221,7 +221,7 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
     assert saved["training"]["precision"] == "mixed"
     assert saved["model"]["attention"]["function"] == "mixed"
-    again = open_run_with_data(tmp_path / "run")
+    again = Run.open(tmp_path / "run")
     assert again.experiment == run.experiment
     assert again.trainer.model.config.attention.function == "mixed"
     assert asked == ["auto"]

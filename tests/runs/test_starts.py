@@ -29,7 +29,7 @@ from tests.helpers.runs import (
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
 from tlite.models import Embedding, Norm, Rotary, Wide
-from tlite.runs import classifier, open_run_with_data, start
+from tlite.runs import Run, classifier
 from tlite.runs.classifier import (
     encode_texts,
     generator_config,
@@ -70,7 +70,7 @@ def test_all_replicas_start_with_the_embedding_and_blocks_of_the_generator(unint
     replicas, step = restore(trainer, Checkpoints(folder / "checkpoints"))
     assert step == SETTINGS.pretraining_steps
     learned, before = parameters(replicas), parameters(run.trainer.init())
-    given = parameters(run.start_replicas())
+    given = parameters(run.init_state())
     for name, arrays in given.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)
@@ -153,7 +153,7 @@ def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, 
 
 
 def test_no_steps_of_pre_training_are_none(make, tmp_path):
-    start(make(pretraining_steps=0), tmp_path / "run").start_replicas()
+    Run.create(make(pretraining_steps=0), tmp_path / "run").init_state()
     assert not (tmp_path / "run" / "pretraining").exists()
 
 
@@ -177,7 +177,7 @@ def linear(parameters):
 
 
 def test_the_replicas_start_from_one_linear_model_and_keep_it(run):
-    first, (last, _) = run.start_replicas().parameters, run.parameters("last")
+    first, (last, _) = run.init_state().parameters, run.parameters("last")
     for name, array in linear(first).items():
         assert abs(array).max() > 0 or name == "character_ngrams.bias"
         np.testing.assert_array_equal(array[0], array[1])
@@ -189,7 +189,7 @@ def test_the_replicas_start_from_one_linear_model_and_keep_it(run):
 def test_the_linear_model_fits_its_texts_and_is_added_in_evaluation(run, capsys):
     model, tokenizer = tlite.load(run.dir.path)
     assert isinstance(tokenizer, NgramTokenizer)
-    examples, context = list(run.data.training), run.experiment.model.context
+    examples, context = list(run.data.train), run.experiment.model.context
     tokens = encode_texts(run.experiment, tokenizer, [example.text for example in examples])
     with pytest.raises(ValueError, match=r"\d+ columns"):
         model(jnp.asarray(tokens[:, :context]))
@@ -203,7 +203,7 @@ def test_the_linear_model_fits_its_texts_and_is_added_in_evaluation(run, capsys)
     np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
     right = added.argmax(-1) == np.array([example.label for example in examples])
     assert right.mean() > 0.9
-    open_run_with_data(run.dir.path).evaluate("training")
+    Run.open(run.dir.path).evaluate("training")
     told = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
     assert told in capsys.readouterr().out
 
@@ -239,6 +239,6 @@ def test_numbers_that_can_not_be_are_told(kind, fields):
 
 def test_pretraining_reads_the_words_alone(tmp_path):
     pretraining = Pretraining(pretraining_steps=2, pretraining_batch_size=2)
-    run = start(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
-    replicas = run.start_replicas()
+    run = Run.create(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
+    replicas = run.init_state()
     assert abs(linear(replicas.parameters)["word_ngrams.weights"]).max() > 0

@@ -19,7 +19,7 @@ from tlite.data import LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import GeneratorConfig
-from tlite.runs import ClassifierRun, kinds, open_run_with_data, study
+from tlite.runs import ClassifierRun, Run, study
 from tlite.runs.study import (
     Preparing,
     free_name,
@@ -105,7 +105,7 @@ def test_resume_finds_the_study_of_the_same_variants(base, folder):
 def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypatch):
     for precision in ("mixed", "float32"):
         choice = precision, "it is faster"
-        monkeypatch.setattr("tlite.runs.kinds.choose_precision", lambda _, found=choice: found)
+        monkeypatch.setattr("tlite.experiment.choose_precision", lambda _, found=choice: found)
         experiments = sizes(base, precision="auto")
         study = start_study(experiments, tmp_path / "study", Preparing(), resume=True)
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
@@ -181,7 +181,7 @@ def test_a_studys_run_is_a_run_as_any(whole):
     study = read_study(whole)
     assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
     for variant, size in zip(study.variants, (4, 8), strict=True):
-        run = open_run_with_data(whole / variant.run)
+        run = Run.open(whole / variant.run)
         assert run.experiment.training.batch_size == variant.config().training.batch_size == size
         assert variant.parameters == run.trainer.num_parameters
 
@@ -332,7 +332,7 @@ def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
 def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monkeypatch):
     """One whose attention has no bfloat16 products makes all exact; what is named stays."""
     chosen = iter([("mixed", "it is faster")])
-    monkeypatch.setattr("tlite.runs.kinds.choose_precision", lambda asked: next(chosen))
+    monkeypatch.setattr("tlite.experiment.choose_precision", lambda asked: next(chosen))
     study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 

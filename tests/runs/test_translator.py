@@ -22,8 +22,8 @@ from tests.helpers.runs import (
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
-from tlite.runs import TranslatorRun, start
-from tlite.runs.kinds import load_run
+from tlite.runs import Run, TranslatorRun
+from tlite.runs.models import load_run
 from tlite.runs.translator import encode_sources
 from tlite.text.subwords import END_ID
 from tlite.training.metrics import read_metrics
@@ -38,7 +38,7 @@ STEPS = 6
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> TranslatorRun:
-    run = start(TRANSLATOR, tmp_path_factory.mktemp("runs") / "trained")
+    run = Run.create(TRANSLATOR, tmp_path_factory.mktemp("runs") / "trained")
     run.train()
     return run
 
@@ -64,7 +64,7 @@ def test_the_sizes_of_the_model_are_the_tokenizers(trained):
 
 def test_separate_subwords_have_separate_embeddings(tmp_path):
     apart = {"tokenizer": PairSubwords(pieces=20, joint=False), "head": TranslatorHead("separate")}
-    assert not start(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
+    assert not Run.create(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
 
 
 def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
@@ -78,8 +78,8 @@ def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
 
 
 def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_path):
-    run = start(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
-    texts = [pair.source for pair in run.data.training]
+    run = Run.create(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
+    texts = [pair.source for pair in run.data.train]
     whole = run.tokenizer.encode_sources(texts)
     cut = encode_sources(run.experiment, run.tokenizer, texts)
     assert len(whole[2]) > 8
@@ -158,11 +158,11 @@ def test_subwords_without_capitals_are_compared_with_references_without(
 ):
     (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
     lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
-    run = start(varied(sentences, **lower), tmp_path / "r")
+    run = Run.create(varied(sentences, **lower), tmp_path / "r")
     right = {pair.source: pair.target.lower() for pair in run.data.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
     parameters = run.trainer.init().parameters
-    assert run.measure(parameters, {})["exact_match"].tolist() == [1, 1]
+    assert run.extra_metrics(parameters, {})["exact_match"].tolist() == [1, 1]
     run.print_scores(run.data.validation, parameters)
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 (SD 0.00)" in out

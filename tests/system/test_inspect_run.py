@@ -34,7 +34,7 @@ from tlite.report import inspect_run
 from tlite.report import runs as module
 from tlite.report.page import Page
 from tlite.report.runs import word_weights
-from tlite.runs import start
+from tlite.runs import Run
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
@@ -224,9 +224,9 @@ def untrained(tmp_path, drawn):
     def page_of_text(experiment, text, **changes):
         data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
         experiment = dataclasses.replace(experiment, data=data, training=TRAINING, **changes)
-        run = start(experiment, tmp_path / f"run-{len([*tmp_path.iterdir()])}")
+        run = Run.create(experiment, tmp_path / f"run-{len([*tmp_path.iterdir()])}")
         page = Page(tmp_path / "pictures")
-        model = run.trainer.models(run.start_replicas().parameters)[0]
+        model = run.trainer.models(run.init_state().parameters)[0]
         module.draw_classifier_run(run, model, page, text)
         return page
 

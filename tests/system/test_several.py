@@ -21,7 +21,7 @@ from tests.helpers.launching import (
 from tlite.cli import main
 from tlite.comparison.study import read_study
 from tlite.distributed.launch import free_port
-from tlite.runs import open_run_with_data
+from tlite.runs import Run
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_examples
 
@@ -78,7 +78,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     ours, two = several(2, 1, options, name), jax.devices()[:2]
     monkeypatch.setattr(jax, "devices", lambda *_: two)
     assert main(["train", *OTHERS[kind].split(), "--run", str(tmp_path / "run")]) == 0
-    right = open_run_with_data(tmp_path / "run")
+    right = Run.open(tmp_path / "run")
     assert right.trainer.mesh.size == 2
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
@@ -94,7 +94,7 @@ def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, togethe
     assert err.count("warning: the variant learning-rate=3e38 has failed: ") == 1
     variants = read_study(tmp_path / "study").variants
     assert [(v.failed is None, v.ended) for v in variants] == [(True, True), (False, False)]
-    ours = open_run_with_data(tmp_path / "study" / variants[0].run)
+    ours = Run.open(tmp_path / "study" / variants[0].run)
     assert losses_of(ours, "training") == losses_of(together, "training")
 
 
@@ -102,7 +102,7 @@ def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
     run_dir = shutil.copytree(several(2, 1).dir.path, tmp_path / "run")
     launched("train --resume run --steps 9", tmp_path)
     assert json.loads((run_dir / "config.json").read_text())["experiment"]["training"]["steps"] == 9
-    assert len(losses_of(open_run_with_data(run_dir), "training")) == 9
+    assert len(losses_of(Run.open(run_dir), "training")) == 9
 
 
 def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_path):
@@ -115,7 +115,7 @@ def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_pat
         code, _, err = both.end()
     assert (code, err.count("checkpoint 6 is damaged: using checkpoint 3 instead")) == (0, 1)
     assert (run_dir / "checkpoints" / "damaged-6").is_dir()
-    assert_close(open_run_with_data(run_dir).parameters("last")[0], together.parameters("last")[0])
+    assert_close(Run.open(run_dir).parameters("last")[0], together.parameters("last")[0])
 
 
 @pytest.mark.parametrize("how", ["to one", "twice to all"])

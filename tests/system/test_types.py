@@ -22,7 +22,7 @@ from tlite.inspection import run
 from tlite.models import GeneratorConfig, CausalLM
 from tlite.pictures import plot_attention
 from tlite.pretrained import load_pretrained
-from tlite.runs import open_run_with_data
+from tlite.runs import Run
 from tlite.report import inspect_run
 from tlite.text import CharTokenizer
 from tlite.training import TrainingConfig

@@ -15,7 +15,7 @@ from tlite.data import BuiltinText
 from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.runs import start
+from tlite.runs import Run
 from tlite.training import Trainer, TrainingConfig, generator_task, sharding
 from tlite.training.sharding import (
     check_fits,
@@ -134,7 +134,7 @@ def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
     training = dataclasses.replace(TRAINING, batch_size=10**9)
     experiment = GeneratorExperiment("large", BuiltinText(), model, training)
     with pytest.raises(UserError, match=r"training with a batch of .* would need"):
-        start(experiment, tmp_path / "run")
+        Run.create(experiment, tmp_path / "run")
     assert not [*tmp_path.iterdir()]
 
 

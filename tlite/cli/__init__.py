@@ -239,11 +239,11 @@ def _train(arguments: list[str]) -> None:
 
     about = f"Train {file}." + (f" Its variants: {', '.join(found[1])}." if found[1] else "")
     experiments = read_experiments(name, asked, words, *found, about)
-    resume = asked.resume == "auto"
+    resume = asked.resume or "never"
     if len(experiments) == 1:
-        from tlite.runs.kinds import start
+        from tlite.runs import Run
 
-        start(*experiments.values(), asked.run, resume=resume).train(asked.profile)
+        Run.create(*experiments.values(), asked.run, resume=resume).train(profile=asked.profile)
     elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:

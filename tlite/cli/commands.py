@@ -22,8 +22,8 @@ from tlite.experiment import (
 )
 from tlite.pretrained import is_pretrained, learn_bpe
 from tlite.pretrained.tokenizers import open_tokenizer
-from tlite.runs import ClassifierRun, TranslatorRun, kinds, open_run_with_data
-from tlite.runs.run import check_replica
+from tlite.runs import ClassifierRun, Run, TranslatorRun, models
+from tlite.runs.models import check_replica
 from tlite.text import ByteTokenizer, CharTokenizer
 from tlite.training.run_dir import STUDY, check_shared
 
@@ -74,14 +74,14 @@ def resume(options: Resume) -> None:
 
         study.resume_study(options.resume)
         return
-    open_run_with_data(options.resume, options.steps).train(options.profile)
+    Run.open(options.resume, steps=options.steps).train(profile=options.profile)
 
 
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
     asked = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
     given = {name: value for name, value in asked.items() if value != getattr(Evaluate, name)}
-    run = None if is_pretrained(options.run) else open_run_with_data(options.run)
+    run = None if is_pretrained(options.run) else Run.open(options.run)
     known = {"checkpoint", "split", "replica"} if run else {"path"}
     if isinstance(run, TranslatorRun):
         known |= {*Search.__dataclass_fields__}
@@ -92,14 +92,14 @@ def evaluate(options: Evaluate) -> None:
     if run:
         run.evaluate(**given)
     else:
-        kinds.evaluate_text(options.run, options.path)
+        models.evaluate_text(options.run, options.path)
 
 
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
     settings = {"checkpoint": options.checkpoint, "replica": options.replica}
-    family = kinds.export(options.run, to, family=options.family, **settings)
+    family = models.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 
@@ -119,7 +119,7 @@ def inspect(options: Inspect) -> None:
     if is_pretrained(options.run):
         path = inspect_pretrained(options.run, *settings)
     else:
-        run = open_run_with_data(options.run)
+        run = Run.open(options.run)
         check_replica(options.replica, len(run.experiment.training.seed_range))
         path = inspect_run(run, *settings)
     number = len(list(path.parent.glob("*.png")))

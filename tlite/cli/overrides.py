@@ -32,7 +32,7 @@ from tlite.functional import ACTIVATIONS
 from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig
 from tlite.models.config import PRESETS
 from tlite.runs.experiment_files import did_you_mean
-from tlite.runs.kinds import fit_to_corpus
+from tlite.runs.generator import fit_to_corpus
 
 WORDS = PRESETS | {
     "scaling": {n: RotaryScaling(n) for n in ("linear", "llama3", "yarn")} | {"none": None},
@@ -190,7 +190,11 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     """
     plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
     with_parts = bool(prefix) or isinstance(config, TransformerConfig)
-    pretraining = getattr(getattr(config, "pretraining", None), "__dict__", {})
+    pretraining = {
+        name: value
+        for stage in ("pretraining", "init_from")
+        for name, value in getattr(getattr(config, stage, None), "__dict__", {}).items()
+    }
     hidden = {f.name for f in dataclasses.fields(config) if not f.metadata.get("option", True)}
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         if field.name in hidden:

@@ -17,7 +17,7 @@ from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.runs.classifier import are_cut, encode_texts, probabilities
 from tlite.runs.generator import end_ids, prompt_tokens, write_sample
-from tlite.runs.kinds import open_model, warn_of_unheeded
+from tlite.runs.models import open_model
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import printable, show
 from tlite.text import Tokenizer
@@ -36,7 +36,7 @@ def generate(options: Generate) -> None:
         ends = end_ids(tokenizer)
     else:
         ends = source.end_ids
-        warn_of_unheeded(source)
+        warn_unsupported_generation(source)
     start = encode_prompt(tokenizer, prompt, options.unknown)
     settings = {"num_tokens": options.tokens, "stop": ends, "sampler": make_sampler(options)}
     for index in range(options.samples):
@@ -113,7 +113,7 @@ def translate(options: Translate) -> None:
         experiment = source.experiment
     else:
         experiment = TranslatorExperiment("pretrained", model=model.config)
-        warn_of_unheeded(source)
+        warn_unsupported_generation(source)
     names = "beam", "length_penalty", "truncate", "max_length"
     experiment = with_search(experiment, **{name: getattr(options, name) for name in names})
     if not 1 <= options.n_best <= experiment.beam:

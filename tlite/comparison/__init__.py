@@ -22,7 +22,7 @@ def compare(
     to: Path | None = None,
     format: Format = "table",
     smallest_effect: float | None = None,
-) -> None:
+) -> Results:
     """Print how runs differ from the first, and write tables, pictures and a page of it.
 
     Args:
@@ -57,6 +57,7 @@ def compare(
     where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
     # A program may read the other formats from stdout.
     print(where, file=sys.stdout if is_table else sys.stderr)
+    return results
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

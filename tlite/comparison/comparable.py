@@ -74,9 +74,7 @@ def _measured(
         if source["kind"] == "Corpus":
             return found | {"context": model["context"]}  # of the windows that are scored
         # Runs that start from another's model cut the tokens of a text in two.
-        return found | {
-            "what is cut": f"tokens {tokenizer}" if experiment["pretraining"] else "text"
-        }
+        return found | {"what is cut": f"tokens {tokenizer}" if experiment["init_from"] else "text"}
     if select == "loss":  # of translators, of their tokens
         return found | {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
     scored = {"lowercase": experiment["tokenizer"]["lowercase"]}
@@ -104,9 +102,7 @@ def warnings(rows: Sequence[Row]) -> list[str]:
     differ = [name for name in names if len({versions.get(name) for versions in made}) > 1]
     if changed := [name for name in differ if name not in ("tlite", "commit")]:
         found.append(f"they were not made with the same {', '.join(changed)}")
-    before = [experiment.get("pretraining") for experiment in experiments]
-    pairs = zip(rows, before, strict=True)
-    if pretrained := [r for r, b in pairs if b and b.get("pretraining_steps") != 0]:
+    if pretrained := [row for row in rows if is_pretrained(row.experiment)]:
         found.append("what came before training, of pre-trained models say, is not counted")
         if one := [row.label for row in pretrained if row.training.seeds > 1]:
             found.append(
@@ -114,6 +110,12 @@ def warnings(rows: Sequence[Row]) -> list[str]:
                 "do is in no interval"
             )
     return found
+
+
+def is_pretrained(experiment: dict[str, Any]) -> bool:
+    """True if an experiment, as `to_dict` writes it, starts from a pretrained model."""
+    stage = experiment.get("pretraining") or {"pretraining_steps": 0}
+    return bool(experiment.get("init_from") or stage["pretraining_steps"])
 
 
 def differing_fields(rows: Sequence[Row]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import reprlib
 import signal
 import socket
 import sys
@@ -312,3 +313,23 @@ def _quiet(first: bool) -> None:
     if not first:  # what all are warned of, the first one says
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
+
+
+def assert_equal_across_processes(tag: str, value: Any) -> None:
+    """Raise a `UserError` in a process whose JSON value differs from that of process 0."""
+    here = json.loads(json.dumps(value))
+    if here != (first := all_gather(tag, here)[0]):
+        raise UserError(
+            f"process 0 disagrees: {first_difference(first, here)}; start every process with the "
+            "same command and files"
+        )
+
+
+def first_difference(saved: Any, current: Any, path: str = "") -> str:
+    """Return the first field, by its dotted path, in which two configs in JSON differ."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for name in saved | current:
+            if saved.get(name) != current.get(name):
+                inner = f"{path}.{name}".lstrip(".")
+                return first_difference(saved.get(name), current.get(name), inner)
+    return f"{path} is {reprlib.repr(saved)} there, {reprlib.repr(current)} here"

@@ -22,7 +22,7 @@ from tlite.report import models
 from tlite.report.page import PAGE, Page, new_page, sample, unused
 from tlite.runs.classifier import ClassifierRun, encode_texts
 from tlite.runs.generator import GeneratorRun, prompt_tokens
-from tlite.runs.kinds import open_model
+from tlite.runs.models import open_model
 from tlite.runs.run import Run
 from tlite.runs.translator import TranslatorRun, encode_sources
 from tlite.text import NgramTokenizer
@@ -78,7 +78,7 @@ def inspect_run(
         axes = pictures.plot_schedule(learning_rates(run.experiment.training))
         page.draw("schedule", axes)
         curves = read_metrics(run.dir.metrics, most=1000)
-        for name in run.measured:
+        for name in run.metrics:
             if any(line.get(name) is not None for line in curves):
                 axes, measure = pictures.plot_curves(curves, name), name.replace("_", " ")
                 page.draw("curve-{name}", axes, name=name, measure=measure)
@@ -177,7 +177,7 @@ def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None)
         raise UserError("a logistic regression has no attention to look at: inspect a classifier")
     if run.experiment.sentences:
         raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
-    examples = islice(run.data.training, EXAMPLES)  # streamed data may be without end
+    examples = islice(run.data.train, EXAMPLES)  # streamed data may be without end
     texts, labels = zip(*((e.text, e.label) for e in examples if e.label is not None), strict=True)
     chosen, classes = text or next(iter(run.data.validation)).text, run.experiment.data.classes
     tokens, pieces = tokens_and_pieces(run, chosen)
@@ -234,10 +234,10 @@ def draw_translator_run(run: TranslatorRun, model, page: Page, text: str | None)
     sides = tokenizer.source, tokenizer.target
     models.draw_seq2seq(page, model, sides, source, target, chosen, right)
     lengths = {
-        f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
+        f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.train]
         for side in ("source", "target")
     }
-    sources = "\n".join(pair.source for pair in run.data.training)
+    sources = "\n".join(pair.source for pair in run.data.train)
     models.draw_data(page, sources, lengths, "word")
 
 

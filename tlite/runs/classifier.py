@@ -17,7 +17,7 @@ from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
 from tlite.data.tables import Part
 from tlite.errors import UserError, check_packages
-from tlite.experiment import ClassifierExperiment, Pretrained, Subwords, Words
+from tlite.experiment import ClassifierExperiment, Subwords, Words
 from tlite.models import (
     ClassifierConfig,
     GeneratorConfig,
@@ -26,18 +26,9 @@ from tlite.models import (
     TransformerConfig,
 )
 from tlite.pretrained import PretrainedTokenizer
-from tlite.runs.run import (
-    EVALUATION_BATCH,
-    Parts,
-    Run,
-    accuracy_interval,
-    check_examples,
-    check_replica,
-    interval,
-    spread,
-    taken_from,
-    with_sizes,
-)
+from tlite.runs.models import check_replica
+from tlite.runs.reporting import accuracy_interval, interval, spread
+from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
 from tlite.terminal import show
 from tlite.text import (
     PADDING,
@@ -49,7 +40,7 @@ from tlite.text import (
     sentences,
 )
 from tlite.text.words import is_of_words
-from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training import Task, Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import fit
 from tlite.training.run_dir import RunDir
 from tlite.training.tasks import class_logits, classifier_task, in_batches
@@ -58,47 +49,52 @@ CHUNK = 10_000  # texts that are encoded at a time
 ROWS = "wide.num_word_ngrams", "wide.num_character_ngrams"
 
 
-class ClassifierRun(Run):
+class ClassifierRun(ExamplesRun):
     """A classifier and the texts whose labels it learns to predict."""
 
     kind = "classifier"
     experiment_type = ClassifierExperiment
     model_type = SequenceClassifier
-    data_needs = ("classes", "examples")
     unit = "texts"
-    packages = ("sklearn",)  # of the baseline
+    packages = ("sklearn",)  # for the baseline
 
     @classmethod
-    def read(cls, experiment: ClassifierExperiment, part: Part) -> Iterable[Example]:
-        return check_examples(experiment.data.examples(part), Example)
+    def read(cls, experiment: ClassifierExperiment, split: Part) -> Iterable[Example]:
+        return check_examples(experiment.data.examples(split), Example)
 
     @classmethod
-    def fit_to_data(cls, experiment: ClassifierExperiment, data: Parts):
-        classes, source = experiment.data.classes, experiment.pretraining
-        check_classes(data.training, classes)
+    def build(cls, experiment: ClassifierExperiment, data: tuple[Iterable, Iterable]) -> Built:
+        training, validation = data
+        classes, init_from = experiment.data.classes, experiment.init_from
+        check_classes(training, classes)
         if experiment.sentences and len(classes) != 2:
             raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
-        if source and not isinstance(experiment.model, ClassifierConfig):
-            raise UserError("a logistic regression has no blocks that could be pre-trained")
-        if isinstance(source, Pretrained):
+        is_transformer = isinstance(experiment.model, ClassifierConfig)
+        if (experiment.pretraining or init_from) and not is_transformer:
+            raise UserError("a logistic regression has no blocks that could be pretrained")
+        if init_from:
+            from tlite.runs.init_from import load_init
+
             if experiment.sentences:
-                raise UserError("a pre-trained model reads whole texts: no --sentences")
-            model, _, tokenizer, source = taken_from(source, experiment.model, len(classes))
-            return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
-        texts = (example.text for example in data.training if example.label is not None)
-        tokenizer = learn_tokenizer(experiment.tokenizer, texts)
-        sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
-        sizes |= rows_of_ngrams(experiment, tokenizer)
-        return with_sizes(experiment, sizes, "data"), tokenizer
+                raise UserError("a pretrained model reads complete texts: no --sentences")
+            model, _, tokenizer, init_from = load_init(init_from, experiment.model, len(classes))
+            experiment = dataclasses.replace(experiment, model=model, init_from=init_from)
+        else:
+            texts = (example.text for example in training if example.label is not None)
+            tokenizer = learn_tokenizer(experiment.tokenizer, texts)
+            sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
+            sizes |= num_ngrams(experiment, tokenizer)
+            experiment = with_sizes(experiment, sizes, "data")
+        return Built(experiment, tokenizer, training, validation, cls.fingerprint(data))
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:
-        settings = run_dir.experiment.tokenizer
-        if isinstance(run_dir.experiment.pretraining, Pretrained):
-            return PretrainedTokenizer.load(run_dir.path / PretrainedTokenizer.file_name)
+        settings, folder = run_dir.experiment.tokenizer, run_dir.path
+        if run_dir.experiment.init_from:
+            return PretrainedTokenizer.load(folder / PretrainedTokenizer.file_name)
         if isinstance(settings, Subwords):
-            return SubwordTokenizer.load(run_dir.path / SubwordTokenizer.file_name)
-        path = run_dir.path / IndexTokenizer.file_name
+            return SubwordTokenizer.load(folder / SubwordTokenizer.file_name)
+        path = folder / IndexTokenizer.file_name
         if settings.has_ngrams:
             sizes = settings.word_ngrams, settings.character_ngrams
             return NgramTokenizer.load(path, *sizes, marks=settings.marks)
@@ -108,16 +104,18 @@ class ClassifierRun(Run):
     def text_of(example: Example) -> str:
         return f"{example.value}\n{example.text}\n"
 
+    def make_task(self) -> Task:
+        return classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
+
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
             tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
-        data = encode_examples(self.experiment, tokenizer, self.data.training)
-        task = classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
-        return Trainer(task, self.experiment.training, data)
+        data = encode_examples(self.experiment, tokenizer, self.data.train)
+        return Trainer(self.make_task(), self.experiment.training, data)
 
     def batches(self, examples: Iterable[Example]):
-        """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
+        """Return (tokens, labels, weights), each (N, B, ...), of the examples that have a class."""
         tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
         arrays = tokens, labels, np.ones(len(labels), np.float32)
         return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
@@ -126,26 +124,29 @@ class ClassifierRun(Run):
     def tokens_per_example(self) -> int:
         return self.experiment.model.context * max(self.experiment.sentences, 1)
 
-    def start_parameters(self) -> dict[str, Any]:
-        first = getattr(self.experiment.pretraining, "pretraining_steps", 0)
-        start = pretrained_parameters(self) if first else super().start_parameters()
-        has_ngrams = isinstance(self.tokenizer, NgramTokenizer)
-        return start | ngram_parameters(self) if has_ngrams else start
+    def init_params(self) -> dict[str, Any]:
+        stage = self.experiment.pretraining
+        params = super().init_params()
+        if stage and stage.pretraining_steps:
+            params = pretrain(self)
+        if isinstance(self.tokenizer, NgramTokenizer):
+            params = params | fit_ngrams(self)
+        return params
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
-        """Probabilities of the classes (M, N, C) by every replica, and the checkpoint's step."""
+        """Return probabilities of the classes (M, N, C) and the checkpoint's step."""
         parameters, step = self.parameters(checkpoint)
         tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
         models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
-    def report(self, means, parameters, step) -> None:
-        """Print the accuracy and the baseline's, and draw the curves, at the end of training."""
+    def print_report(self, means, parameters, step) -> None:
+        """Print the accuracy and the baseline's, and draw the curves."""
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
         self.save_curves("loss", "accuracy")
-        self.advise_test()
+        self.print_next_steps()
 
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
@@ -156,7 +157,7 @@ class ClassifierRun(Run):
         replicas' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
         """
         check_packages("text", self.packages)
-        chosen, ensemble = 0 if replica == "all" else replica, self.ensemble(replica)
+        chosen, ensemble = 0 if replica == "all" else replica, self.ensemble_name(replica)
         check_replica(chosen, number := self.experiment.training.seeds)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
         of_replicas, step = self.predict(examples, checkpoint)
@@ -215,7 +216,7 @@ class ClassifierRun(Run):
             return
         known = (
             zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
-            for part in (self.data.training, examples)
+            for part in (self.data.train, examples)
         )
         (texts, labels), (scored, classes) = known
         try:
@@ -297,7 +298,7 @@ def encode_examples(
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
     """Tokens (N, T); of sentences (N, S, T)."""
     length = experiment.model.context
-    masked = experiment.padding == "mask" or isinstance(experiment.pretraining, Pretrained)
+    masked = experiment.padding == "mask" or experiment.init_from is not None
     pad_id = PADDING if masked else tokenizer.unknown_id
     if not experiment.sentences:
         return tokenizer.encode_texts(texts, length, pad_id)
@@ -374,7 +375,7 @@ def print_certain(which: str, classes: list[str], examples, labels, probabilitie
 # A generator of the same texts that is trained first
 
 
-def pretrained_parameters(run: ClassifierRun) -> dict[str, np.ndarray]:
+def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     """Train a generator on the run's texts and return its parameters by name.
 
     "Improving language understanding by generative pre-training" (Radford et al. 2018), in small:
@@ -384,7 +385,7 @@ def pretrained_parameters(run: ClassifierRun) -> dict[str, np.ndarray]:
     settings, data = run.experiment.pretraining, run.experiment.data
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
     training = pretraining_config(run.experiment.training, settings)
-    texts = (example.text for example in run.data.training)
+    texts = (example.text for example in run.data.train)
     more = (text for file in settings.unlabelled for text in data.texts(file))
     learned = token_stream(run.tokenizer, dict.fromkeys([*texts, *more]))
     held_out = token_stream(run.tokenizer, (e.text for e in run.data.validation))
@@ -438,7 +439,7 @@ def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
 # The linear model of n-grams beside the transformer, found before it is trained
 
 
-def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
+def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
     """How many n-grams of words and of characters the model has.
 
     Raises:
@@ -458,12 +459,12 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
 
 
-def ngram_parameters(run: ClassifierRun) -> dict[str, np.ndarray]:
+def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
     """Fit a linear model of n-grams to the training texts and return its parameters by name."""
     from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = run.experiment, run.experiment.model
-    tokens, labels = encode_examples(experiment, run.tokenizer, run.data.training)
+    tokens, labels = encode_examples(experiment, run.tokenizer, run.data.train)
     first = model.vocabulary_size + model.wide.num_word_ngrams
     sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
     read = tokens[:, model.context :], labels, sizes, model.num_classes

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 
 from tlite import functional as F
 from tlite.data import Corpus, Tokens, every_window, places, split_tokens
+from tlite.data.corpus import NAME
 from tlite.data.tables import Part
 from tlite.decoding import Sampler, stream
 from tlite.errors import OutOfMemory, UserError, command
@@ -23,11 +24,12 @@ from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTo
 from tlite.models import CausalLM
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.pretrained.tokenizers import open_tokenizer, without_special_tokens
-from tlite.runs.run import EVALUATION_BATCH, Run, interval, spread, taken_from
-from tlite.terminal import show
+from tlite.runs.reporting import interval, spread
+from tlite.runs.run import EVALUATION_BATCH, Built, Run
+from tlite.terminal import printable, show
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
 from tlite.text.tokenizer import read_saved
-from tlite.training import Trainer, generator_task
+from tlite.training import Task, Trainer, generator_task
 from tlite.training.loader import StreamedFeed
 from tlite.training.loop import means_of
 from tlite.training.metrics import examples_of
@@ -35,8 +37,9 @@ from tlite.training.run_dir import RunDir, sha256
 from tlite.training.sharding import out_of_memory
 from tlite.training.tasks import in_batches
 
-MOST_LOGITS = 2**27  # numbers on a device, for each replica, at a time
-SHOWN = 2**16  # tokens that pictures are drawn of
+MAX_LOGITS = 2**27  # elements on a device, per replica
+PADDING_MULTIPLE = 128  # of embedding rows, which some devices multiply faster
+MAX_SHOWN = 2**16  # tokens that pictures are drawn of
 
 
 class GeneratorRun(Run):
@@ -45,7 +48,6 @@ class GeneratorRun(Run):
     kind = "generator"
     experiment_type = GeneratorExperiment
     model_type = CausalLM
-    data_needs = ("load", "validation_fraction")
 
     @classmethod
     def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
@@ -53,51 +55,10 @@ class GeneratorRun(Run):
         if isinstance(source, Corpus):
             return source
         if not 0 < (fraction := source.validation_fraction) < 1:
-            raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
+            raise UserError(f"validation_fraction must be between 0 and 1, not {fraction}")
         if not isinstance(text := source.load(), str):
-            raise UserError(f"{type(source).__name__}.load gives {type(text).__name__}, not str")
+            raise UserError(f"{type(source).__name__}.load returns {type(text).__name__}, not str")
         return text
-
-    @classmethod
-    def fit_to_data(cls, experiment: GeneratorExperiment, data: str | Corpus):
-        settings, model, source = experiment.tokenizer, experiment.model, experiment.pretraining
-        of_data = tokenizer_of(data) if isinstance(data, Corpus) else None
-        if (source or of_data) and settings != Characters():
-            owner = "corpus" if of_data else "pre-trained model"
-            raise UserError(f"the tokenizer is the {owner}'s: leave it out")
-        if source:
-            model, _, tokenizer, source = taken_from(source, model)
-            if of_data and of_data.kind != "numbers" and not tokenizer.has_same_vocabulary(of_data):
-                told = "the corpus has other tokens than the pre-trained model"
-                raise UserError(f"{told}: prepare it anew")
-        else:
-            tokenizer, least = of_data, 0
-            if of_data:
-                least = data.manifest().vocabulary_size
-            else:
-                fraction = experiment.data.validation_fraction
-                settings, tokenizer = make_tokenizer(settings, data, fraction)
-            size = fit_vocabulary(model.vocabulary_size, tokenizer, least)
-            model = dataclasses.replace(model, vocabulary_size=size)
-        prompt_tokens(tokenizer, experiment.prompt)
-        changed = {"tokenizer": settings, "model": model, "pretraining": source}
-        experiment = dataclasses.replace(experiment, **changed)
-        for name, part in parts_of(experiment, tokenizer, data).items():
-            if len(part) <= model.context:
-                raise UserError(
-                    f"the text is too short: its {name} part has {len(part)} {tokenizer.unit}s, "
-                    f"and a context of {model.context} needs at least {model.context + 1}"
-                )
-        return experiment, tokenizer
-
-    @classmethod
-    def load_tokenizer(cls, run: RunDir) -> Tokenizer:
-        path = run.path / Tokenizer.file_name
-        if run.experiment.pretraining:
-            return PretrainedTokenizer.load(path)
-        if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
-            return without_special_tokens(PretrainedTokenizer.load(path))
-        return load_tokenizer(path)
 
     @classmethod
     def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
@@ -106,59 +67,113 @@ class GeneratorRun(Run):
             return {"tokens": tokens} | data.fingerprint()
         return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
 
+    @classmethod
+    def build(cls, experiment: GeneratorExperiment, data: str | Corpus) -> Built:
+        corpus_tokenizer = tokenizer_of(data) if isinstance(data, Corpus) else None
+        if (experiment.init_from or corpus_tokenizer) and experiment.tokenizer != Characters():
+            owner = "corpus" if corpus_tokenizer else "pretrained model"
+            raise UserError(f"the tokenizer is set by the {owner}: leave it out")
+        if experiment.init_from:
+            from tlite.runs.init_from import load_init
+
+            model, _, tokenizer, init_from = load_init(experiment.init_from, experiment.model)
+            check_same_tokens(tokenizer, corpus_tokenizer)
+            experiment = dataclasses.replace(experiment, model=model, init_from=init_from)
+        else:
+            settings, tokenizer, min_size = experiment.tokenizer, corpus_tokenizer, 0
+            if isinstance(data, Corpus):
+                min_size = data.manifest().vocabulary_size
+            else:
+                fraction = experiment.data.validation_fraction
+                settings, tokenizer = make_tokenizer(settings, data, fraction)
+            size = fit_vocabulary(experiment.model.vocabulary_size, tokenizer, min_size)
+            model = dataclasses.replace(experiment.model, vocabulary_size=size)
+            experiment = dataclasses.replace(experiment, model=model, tokenizer=settings)
+        prompt_tokens(tokenizer, experiment.prompt)
+        splits = cls.split(experiment, tokenizer, data)
+        return Built(experiment, tokenizer, *splits, cls.fingerprint(data))
+
+    @classmethod
+    def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:
+        path = run_dir.path / Tokenizer.file_name
+        if run_dir.experiment.init_from:
+            return PretrainedTokenizer.load(path)
+        if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
+            return without_special_tokens(PretrainedTokenizer.load(path))
+        return load_tokenizer(path)
+
+    @classmethod
+    def split(
+        cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
+    ) -> tuple["TextSplit", "TextSplit"]:
+        if isinstance(data, Corpus):
+            train, validation = corpus_splits(experiment, tokenizer, data)
+        else:
+            train, validation = text_splits(experiment, tokenizer, data)
+        for name, split in (("training", train), ("validation", validation)):
+            if len(split) <= (context := experiment.model.context):
+                raise UserError(
+                    f"the text is too short: its {name} split has {len(split)} {tokenizer.unit}s, "
+                    f"and a context of {context} needs at least {context + 1}"
+                )
+        return train, validation
+
+    def make_task(self) -> Task:
+        experiment, source = self.experiment, self.experiment.data
+        end = end_of_documents(source, self.tokenizer) if isinstance(source, Corpus) else None
+        smoothing = experiment.training.label_smoothing
+        return generator_task(experiment.model, smoothing, end_id=end)
+
     def make_trainer(self) -> Trainer:
-        experiment, data = self.experiment, self.data
-        self.parts = parts_of(experiment, self.tokenizer, data)
-        end = end_of_documents(data, self.tokenizer) if isinstance(data, Corpus) else None
-        task = generator_task(experiment.model, experiment.training.label_smoothing, end_id=end)
-        return Trainer(task, experiment.training, self.parts["training"].fed())
+        return Trainer(self.make_task(), self.experiment.training, self.data.train.fed())
+
+    def splits(self, name: str) -> "TextSplit":
+        """Return a split by its name."""
+        return self.data.train if name == "training" else self.data.validation
 
     @cached_property
     def validation_tokens(self) -> np.ndarray:
-        """The first ones of the validation part, for pictures."""
-        return self.parts["validation"].read(SHOWN)
+        """The first tokens of the validation split, for pictures."""
+        return self.data.validation.read(MAX_SHOWN)
 
     @property
     def text(self) -> str:
-        """The text, or of a corpus a part of it, for pictures."""
-        if isinstance(self.data, Corpus):
-            return self.tokenizer.decode(self.parts["training"].read(SHOWN))
-        return self.data
+        """The first part of the training text, for pictures."""
+        return self.tokenizer.decode(self.data.train.read(MAX_SHOWN))
 
     def validation(self, split: str = "validation"):
-        """Batches that hold every token of a part once, or of a corpus windows all over it.
+        """Return batches (N, B, T) of every token of a split once, or of a sample of a corpus.
 
-        A batch has as many windows on each device, few of a large vocabulary.
+        Windows per device are bounded by `MAX_LOGITS`.
         """
         shards, model = self.trainer.num_shards, self.experiment.model
-        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
-        size = min(-(-EVALUATION_BATCH // shards), of_device) * shards
-        return in_batches(self.parts[split].scored(), size)
+        per_device = max(MAX_LOGITS // (model.context * model.vocabulary_size), 1)
+        size = min(-(-EVALUATION_BATCH // shards), per_device) * shards
+        return in_batches(self.splits(split).windows(), size)
 
     @property
     def tokens_per_example(self) -> int:
         return self.experiment.model.context
 
-    @property
-    def scored(self) -> tuple[int, str]:
-        return len(self.parts["validation"]) - 1, f"{self.tokenizer.unit}s"
+    def size_of_validation(self) -> tuple[int, str]:
+        return len(self.data.validation) - 1, f"{self.tokenizer.unit}s"
 
-    def measure(self, parameters: dict, means: dict, split: str = "validation") -> dict:
-        """Bits for each byte of a part's text: they compare models with different tokens."""
-        ratio = self.parts[split].targets_per_byte
+    def extra_metrics(self, parameters: dict, means: dict, split: str = "validation") -> dict:
+        """Return bits per byte of text, which compare models with different tokenizers."""
+        ratio = self.splits(split).targets_per_byte
         return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
 
     def sums_by_example(self, parameters: dict, batches) -> dict[str, np.ndarray]:
-        """Also the bytes of text that each window's targets stand for, where tokens say it."""
+        """Return also the bytes of text of each window's targets, if the tokens determine them."""
         sums = super().sums_by_example(parameters, batches)
         targets, weights = (np.asarray(a) for a in batches[1:])
-        if (sizes := self.parts["validation"].bytes_of(targets)) is None:
+        if (sizes := self.data.validation.bytes_of(targets)) is None:
             return sums
         size = (sizes * weights).sum(-1).ravel()
         return sums | {"bytes": np.broadcast_to(size, sums["count"].shape)}
 
-    def report(self, means, parameters, step) -> None:
-        """Print the validation loss and a sample, and draw the curves, at the end of training."""
+    def print_report(self, means, parameters, step) -> None:
+        """Print the validation loss and a sample, and draw the curves."""
         print(self.line("validation", means))
         prompt = self.experiment.prompt
         tokens = prompt_tokens(self.tokenizer, prompt)
@@ -170,33 +185,33 @@ class GeneratorRun(Run):
         except OutOfMemory as error:  # one device of several processes may not hold the model
             print(f"no sample: {error}")
         self.save_curves("loss", "accuracy")
-        folder = self.dir.path
-        print(f"\nsaved in {folder}; more text: {command('generate', folder)}")
+        path = self.dir.path
+        print(f"\nsaved in {path}; more text: {command('generate', path)}")
 
     def sampling(self) -> dict[str, Any]:
-        """How the sample is drawn that ends the report, and stands on the run's page."""
+        """Return the arguments of `generate` for the sample of the report and the page."""
         return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
     def line(self, part: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
-        """`scores_line` of a part's means."""
-        means = means | self.measure({}, means, split)
+        """Return `scores_line` of a split's means."""
+        means = means | self.extra_metrics({}, means, split)
         return scores_line(part, means, self.tokenizer.unit)
 
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
     ) -> None:
-        """Print the loss over every token of a part."""
+        """Print the loss over every token of a split."""
         if split == "test":
-            raise UserError("a generator's text has no test part: training or validation")
+            raise UserError("a generator's text has no test split: training or validation")
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
         sums = self.trainer.evaluate(parameters, batches, each=True)
         means = means_of(sums)
-        told = self.line(f"step {step:,}: {split}", means, split)
-        print(f"{told}, {count:,} {self.tokenizer.unit}s")
-        if name := self.ensemble(replica):
-            means = self.ensemble_means(parameters, batches)
+        line = self.line(f"step {step:,}: {split}", means, split)
+        print(f"{line}, {count:,} {self.tokenizer.unit}s")
+        if name := self.ensemble_name(replica):
+            means = self.evaluate_ensemble(parameters, batches)
             print(self.line(f"{name}:", means, split))
         from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
 
@@ -342,34 +357,33 @@ def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     raise UserError(f"nothing says which token of {corpus.folder} ends a document")
 
 
-# The training and the validation part
+# Splits
 
 
 @dataclass(eq=False)
-class TextPart:
-    """A part of a text, or of a corpus, for a model of a context."""
+class TextSplit:
+    """The tokens of a split of a text or a corpus, cut into windows of a context."""
 
     tokenizer: Tokenizer
     context: int
     tokens: np.ndarray | Tokens
-    """In memory; or in files, of which windows are read as they are needed."""
-    per_byte: float | None
-    """Tokens for each byte of text, as the text or the manifest says it."""
-    most: int = sys.maxsize
+    """In memory, or in files from which windows are read when they are needed."""
+    tokens_per_byte: float | None
+    """By the text or the manifest; None if unknown."""
+    max_tokens: int = sys.maxsize
     """Tokens that a validation scores."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def read(self, most: int = sys.maxsize) -> np.ndarray:
-        """Tokens from the beginning."""
+    def read(self, limit: int = sys.maxsize) -> np.ndarray:
+        """Return the first tokens."""
         if isinstance(self.tokens, Tokens):
-            return self.tokens.read(0, min(len(self), most)).astype(np.int32)
-        return self.tokens[:most]
+            return self.tokens.read(0, min(len(self), limit)).astype(np.int32)
+        return self.tokens[:limit]
 
     def fed(self) -> Any:
-        """What a trainer takes its batches from: of files windows that start anywhere, at places
-        that a step's number decides."""
+        """Return the trainer's data: tokens in memory, or a feed of random windows of files."""
 
         def windows(seed: int, step: int, rows: slice) -> np.ndarray:
             number, below = rows.stop - rows.start, len(self) - self.context
@@ -380,12 +394,12 @@ class TextPart:
             return lambda config, mesh: StreamedFeed(windows, config, mesh)
         return self.tokens
 
-    def scored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inputs, targets and weights (N, T) of the windows that a validation scores.
+    def windows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs, targets and weights (N, T) of the windows that a validation scores.
 
-        All of them; of more than `most` tokens some, at even distances.
+        All of them, or `max_tokens` in windows at even distances.
         """
-        number = max(self.most // self.context, 1)
+        number = max(self.max_tokens // self.context, 1)
         if number * self.context >= len(self) - 1:
             return every_window(self.read(), self.context)
         last = len(self) - self.context - 1
@@ -394,59 +408,84 @@ class TextPart:
         return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
 
     def bytes_of(self, targets: np.ndarray) -> np.ndarray | None:
-        """Bytes of text that each target stands for, where tokens say it."""
+        """Return the bytes of text of each target, or None if tokens do not determine them."""
         sizes = self.tokenizer.byte_sizes()
         return None if sizes is None or targets.max() >= len(sizes) else sizes[targets]
 
     @cached_property
     def targets_per_byte(self) -> float | None:
-        """Targets that a validation scores, for each byte of the text that they stand for."""
-        _, targets, weights = self.scored()
+        """Targets that a validation scores per byte of their text."""
+        _, targets, weights = self.windows()
         if (sizes := self.bytes_of(targets)) is None:
-            return self.per_byte
+            return self.tokens_per_byte
         size = int(sizes[weights > 0].sum())
         return float(weights.sum(dtype=np.float64)) / size if size else None
 
 
-def parts_of(
-    experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
-) -> dict[str, TextPart]:
-    """The training and the validation part of a run's data.
+def corpus_splits(
+    experiment: GeneratorExperiment, tokenizer: Tokenizer, corpus: Corpus
+) -> list[TextSplit]:
+    """Return the training and the validation split of a corpus.
 
     Raises:
-        UserError: one is missing, or can't be read.
+        UserError: one is missing or can't be read.
     """
-    context, found = experiment.model.context, {}
-    if isinstance(data, str):
-        fraction, whole = experiment.data.validation_fraction, experiment.pretraining is not None
-        return text_parts(data, tokenizer, context, fraction, whole=whole)
+    splits, model = [], experiment.model
     for name in ("training", "validation"):
-        tokens, said = data.open(name, experiment.model.vocabulary_size), data.manifest()
-        size = said.parts[name].bytes
+        tokens = corpus.open(name, model.vocabulary_size)
+        size = corpus.manifest().parts[name].bytes
         per_byte = len(tokens) / size if size else None
-        found[name] = TextPart(tokenizer, context, tokens, per_byte, data.validation_tokens)
-    return found
+        limit = corpus.validation_tokens
+        splits.append(TextSplit(tokenizer, model.context, tokens, per_byte, limit))
+    return splits
 
 
-@lru_cache(maxsize=1)  # a run that starts asks for their sizes first
-def text_parts(
-    text: str, tokenizer: Tokenizer, context: int, fraction: float, *, whole: bool
-) -> dict[str, TextPart]:
-    """The training and the validation part of a text, whose last `fraction` is for validation.
+def text_splits(
+    experiment: GeneratorExperiment, tokenizer: Tokenizer, text: str
+) -> list[TextSplit]:
+    """Return the training and the validation split of a text, whose last part is for validation.
 
-    Args:
-        whole: cut the tokens of the whole text, as runs with a pre-trained model do; else the
-            text, so that a part's bytes are known exactly.
+    The text is cut, so that the bytes of a split are known exactly; with a pretrained model its
+    tokens are.
     """
-    if whole:
+    fraction = experiment.data.validation_fraction
+    if experiment.init_from:
         tokens = split_tokens(ids := tokenizer.encode_long(text), fraction)
         warn_of_unknown(tokenizer, ids)
-        texts = [tokenizer.decode(part) for part in tokens]
+        texts = [tokenizer.decode(split) for split in tokens]
     else:
         texts = split_tokens(text, fraction)
-        tokens = [tokenizer.encode_long(part) for part in texts]
-    parts = {}
-    for name, ids, own in zip(("training", "validation"), tokens, texts, strict=True):
-        size = len(own.encode()) - len(tokenizer.decode(ids[:1]).encode())  # the first is no target
-        parts[name] = TextPart(tokenizer, context, ids, (len(ids) - 1) / size if size else None)
-    return parts
+        tokens = [tokenizer.encode_long(split) for split in texts]
+    splits = []
+    for ids, split_text in zip(tokens, texts, strict=True):
+        first = len(tokenizer.decode(ids[:1]).encode())  # the first token is no target
+        size = len(split_text.encode()) - first
+        per_byte = (len(ids) - 1) / size if size else None
+        splits.append(TextSplit(tokenizer, experiment.model.context, ids, per_byte))
+    return splits
+
+
+def check_same_tokens(tokenizer: Any, corpus_tokenizer: Tokenizer | None) -> None:
+    """Raise a `UserError` if a corpus has other tokens than the pretrained model."""
+    if corpus_tokenizer is None or corpus_tokenizer.kind == "numbers":
+        return
+    if not tokenizer.has_same_vocabulary(corpus_tokenizer):
+        raise UserError("the corpus has other tokens than the pretrained model: prepare it anew")
+
+
+def fit_to_corpus(experiment: GeneratorExperiment) -> GeneratorExperiment:
+    """Return the experiment with as many embedding rows as its corpus has tokens.
+
+    Rows padded to a multiple, as gpt2's 50,304 for 50,257 tokens, stay. A change is printed.
+    """
+    data, model = experiment.data, experiment.model
+    if not isinstance(data, Corpus) or experiment.init_from or not model.vocabulary_size:
+        return experiment
+    if not Path((data := data.located()).folder, NAME).is_file():
+        return experiment
+    tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
+    if 0 <= rows - tokens < PADDING_MULTIPLE:
+        return experiment
+    line = f"vocabulary_size={tokens:,} instead of {rows:,}: the corpus has {tokens:,} tokens"
+    print(printable(f"{line} (--vocabulary-size overrides this)"), flush=True)
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, vocabulary_size=tokens))

@@ -1,284 +1,476 @@
-"""What the runs of all models have in common: prepared, trained, validated, evaluated."""
+"""A run: an experiment with its data, tokenizer and trainer, in a folder that keeps its results."""
 
+import abc
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import json
 import math
-import reprlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Bool, Float
 
 from tlite import distributed
 from tlite import functional as F
+from tlite.config import override
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
-from tlite.experiment import Pretrained, Pretraining
-from tlite.models import Ensemble, TransformerConfig, make_model
+from tlite.experiment import BaseExperiment, Experiment
+from tlite.models import Ensemble, make_model
 from tlite.models.config import describe_components
-from tlite.models.custom import probe
-from tlite.models.parameters import from_named_arrays, named_arrays, stack_blocks
-from tlite.pretrained import load_pretrained
-from tlite.pretrained.configs import flatten, replace_fields, resolve_fields
+from tlite.models.custom import probe, user_components
+from tlite.models.parameters import from_named_arrays
 from tlite.terminal import printable
-from tlite.training import TrainState
+from tlite.training import Task, Trainer, TrainState
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit, means_of
-from tlite.training.metrics import read_metrics, save_examples
-from tlite.training.run_dir import RunDir, sha256
+from tlite.training.metrics import MetricsFile, read_metrics, save_examples
+from tlite.training.precision import bfloat16_hardware
+from tlite.training.run_dir import (
+    ROOT,
+    RUN,
+    UNREADABLE,
+    RunDir,
+    create_run,
+    find_runs,
+    kept,
+    new_folder,
+    open_run,
+    read_config,
+    replace_file,
+)
 from tlite.training.sharding import out_of_memory
 
 EVALUATION_BATCH = 64
-FEW, FEW_TOKENS = {"texts": 100, "pairs": 100}, 2000  # so few scored say little
-LEARNED = "training", "validation"  # the parts that a run reads before it has ended
-OURS = {  # fields of a model that are the experiment's, whatever it starts from
-    "dropout", "attention.dropout", "feed_forward.dropout", "embedding.word_dropout",
-    "attention.function", "attention.query_chunk_size", "head.product", "embedding.init_std",
-    "loop.scan", "loop.remat", "context",
-}  # fmt: skip
+MIN_EXAMPLES, MIN_TOKENS = 100, 2000  # of a validation split; a smaller one decides little
+
+CLASSES: dict[str, str] = {
+    "GeneratorExperiment": "tlite.runs.generator:GeneratorRun",
+    "ClassifierExperiment": "tlite.runs.classifier:ClassifierRun",
+    "TranslatorExperiment": "tlite.runs.translator:TranslatorRun",
+}
+"""Run classes by the name of the experiment's class; imported when they are needed."""
+_user_classes: dict[type, "type[Run]"] = {}
 
 
-class Parts(NamedTuple):
-    """The examples that a run learns from, and is validated on."""
+class Built(NamedTuple):
+    """What an experiment trains on, from one pass over its data."""
 
-    training: Iterable
-    validation: Iterable
+    experiment: Any
+    """The experiment with the sizes and settings that its data decides."""
+    tokenizer: Any
+    train: Any
+    """Examples or tokens of the training split."""
+    validation: Any
+    fingerprint: dict[str, Any]
+    """Sizes and SHA-256 of the data, by which a run recognises it."""
 
 
-class Run:
-    """A run with its data, its tokenizer and the trainer that can restore its checkpoints.
+def run_class(experiment: Any) -> "type[Run]":
+    """Return the class of an experiment's runs: its own, or that of the nearest base class.
 
-    A kind of runs has besides what is here
-    - `fit_to_data(experiment, data)`: the experiment with the sizes that its data decides, and the
-      tokenizer; `load_tokenizer(run)`: the one that was saved with a run;
-    - `make_trainer()`: the compiled core for this model and its training data;
-    - `tokens_per_example`: positions of one example, padding among them;
-    - `report(means, parameters, step)`: prints and draws the validation of the best checkpoint at
-      the end of training; `means` (M,) are those of `validate`;
-    - `evaluate(split, checkpoint, replica)`: prints how the models do on a part of the data, one by
-      one; with `replica` "all" also how the mean of their probabilities does;
-    and, unless it overrides what uses them, `read(experiment, part)`, the examples of a part, their
-    `unit`, `text_of(example)`, and `batches(examples)`, batches that hold each of them once.
+    Raises:
+        UserError: there is none.
+    """
+    for base in type(experiment).__mro__:
+        if base in _user_classes:
+            return _user_classes[base]
+        if (place := CLASSES.get(base.__name__)) and base.__module__ == "tlite.experiment":
+            module, name = place.split(":")
+            return getattr(importlib.import_module(module), name)
+    names = ", ".join(CLASSES)
+    raise UserError(f"a {type(experiment).__name__} can't be trained: derive it from {names}")
+
+
+def build(experiment: Any, data: Any = None) -> Built:
+    """Read the data of a resolved experiment and fit tokenizer and model sizes to it.
+
+    Args:
+        data: what `load_data` of the run's class returned; it is read unless given.
+
+    Raises:
+        UserError: the data can't be read or does not fit the experiment, a component of the
+            user's does not do what a model needs, or no validation finds `best_metric`.
+    """
+    kind = run_class(experiment)
+    if (metric := experiment.training.best_metric) not in kind.metrics:
+        raise UserError(
+            f"{experiment.name} has no metric {metric}: --best-metric {' or '.join(kind.metrics)}"
+        )
+    if user_components(experiment.model):
+        probe(experiment.model, make_model)
+    if kind.packages and distributed.is_process0():
+        check_packages("text", kind.packages)
+    return kind.build(experiment, kind.load_data(experiment) if data is None else data)
+
+
+class Run(abc.ABC):
+    """An experiment, its data, tokenizer and compiled trainer, and the folder of its results.
+
+    `Run.create` and `Run.open` return an instance of the class of the experiment. For a kind of
+    run of your own derive a class from this or from one of tlite's and set `experiment_type`, a
+    subclass of an experiment's dataclass: experiments of that type then train by your class
+    (`experiments/masked_language_model.py`).
     """
 
     kind: ClassVar[str]
-    """The word for it: generator."""
+    """One word: generator."""
     experiment_type: ClassVar[type]
     model_type: ClassVar[type]
-    """What of a Hugging Face folder can take the place of a run's model."""
-    unit: ClassVar[str]
-    """What examples are called: texts."""
-    measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
-    """What a validation finds: the best checkpoint can be chosen by it."""
-    data_needs: ClassVar[tuple[str, ...]]
-    """Attributes and methods that `data` of any class, also the user's, must have."""
+    """Model class; a Hugging Face folder with such a model can take the place of a run."""
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    """Validation metrics that can select the best checkpoint."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Those of the extra `text` that a run needs at last, and so from its beginning."""
+    """Packages of the extra `text` that a run needs at its end, and so at its start."""
+    tokens_per_example: int
+    """Positions of an example, padding included, for the logged tokens per second."""
 
-    def __init__(self, run: RunDir, tokenizer: Any, data: Any):
-        self.dir, self.tokenizer, self.data = run, tokenizer, data
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "experiment_type" in vars(cls) and not cls.__module__.startswith("tlite."):
+            _user_classes[cls.experiment_type] = cls
+
+    def __init__(self, dir: RunDir, data: Built):
+        self.dir, self.data, self.tokenizer = dir, data, data.tokenizer
         self.trainer = self.make_trainer()
+        self._evaluated: tuple[int, dict] | None = None
 
     @property
-    def experiment(self):
+    def experiment(self) -> Any:
         return self.dir.experiment
 
-    # What a kind of runs may do otherwise
+    # Create and open
+
+    @staticmethod
+    def create(
+        experiment: BaseExperiment,
+        dir: str | Path | None = None,
+        *,
+        resume: Literal["never", "auto", "must"] = "never",
+    ) -> "Run":
+        """Create the run of an experiment in `dir`, or in a new folder runs/NAME/TIME.
+
+        Args:
+            resume: "auto": if there is a run of the same experiment in `dir`, or in runs/NAME, open
+                the newest one instead; "must": raise if there is none.
+
+        Raises:
+            UserError: the experiment can't be trained, or `dir` exists or has another experiment.
+        """
+        dir = None if dir is None else Path(dir)
+        built = build(experiment.resolve())
+        if resume != "never":
+            same = partial(find_same, built.experiment, dir)
+            if path := distributed.broadcast_from_process0(same):
+                return Run.open(path)
+            if resume == "must":
+                raise UserError(f"there is no run of {experiment.name} in {dir or ROOT} to resume")
+        built = built._replace(experiment=built.experiment.resolve_precision())
+        path = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
+        return Run.start(built, Path(path), exist_ok=dir is None)
+
+    @staticmethod
+    def start(built: Built, path: Path, *, exist_ok: bool = False) -> "Run":
+        """Compile the run of a built experiment, then write its folder.
+
+        Args:
+            exist_ok: take the next free number if something has appeared at `path` meanwhile.
+        """
+        experiment, fingerprint = built.experiment, built.fingerprint
+        distributed.assert_equal_across_processes(
+            "run", {"experiment": kept(experiment), "data": fingerprint}
+        )
+        run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
+        run.trainer.compile()
+
+        def write() -> str:
+            exactly = not exist_ok
+            return str(
+                create_run(path, experiment, fingerprint, built.tokenizer, exactly=exactly).path
+            )
+
+        run.dir = dataclasses.replace(
+            run.dir, path=Path(distributed.broadcast_from_process0(write))
+        )
+        return run
+
+    @staticmethod
+    def open(dir: str | Path, *, steps: int | None = None) -> "Run":
+        """Open the run in a folder with the data that it was trained on.
+
+        Args:
+            steps: new total number of steps.
+
+        Raises:
+            UserError: it can't be opened, its data has changed, or `steps` is not possible.
+        """
+        run_dir = open_run(Path(dir), Experiment)
+        experiment = run_dir.experiment if steps is None else with_steps(run_dir, steps)
+        experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
+        run_dir = dataclasses.replace(run_dir, experiment=experiment)
+        kind = run_class(experiment)
+        print_inputs(experiment)
+        data = kind.load_data(experiment)
+        saved, fingerprint = run_dir.data, kind.fingerprint(data)
+        check_same_data(run_dir.path, saved, fingerprint)
+        distributed.assert_equal_across_processes(
+            "run",
+            {
+                "experiment": kept(experiment),
+                "data": fingerprint,
+                "folder": str(run_dir.path.resolve()),
+            },
+        )
+        tokenizer = kind.load_tokenizer(run_dir)
+        splits = kind.split(experiment, tokenizer, data)
+        run = kind(run_dir, Built(experiment, tokenizer, *splits, fingerprint))
+        if steps is not None and distributed.is_process0():
+            path = run_dir.path / RUN
+            with MetricsFile(run_dir.metrics):  # locked: no other process trains it meanwhile
+                replace_file(path, read_config(path) | {"experiment": kept(experiment)})
+        return run
+
+    # What a kind of run defines
 
     @classmethod
-    def load_data(cls, experiment) -> Any:
-        """The data of an experiment."""
-        return Parts(*(cls.read(experiment, part) for part in LEARNED))
+    @abc.abstractmethod
+    def load_data(cls, experiment: Any) -> Any:
+        """Return the raw data: a text, a corpus, or the examples of both splits."""
 
     @classmethod
+    @abc.abstractmethod
     def fingerprint(cls, data: Any) -> dict[str, Any]:
-        """How many examples each part has, and the SHA-256 of their texts, to know them again."""
-        found: dict[str, Any] = {}
-        for part, examples in data._asdict().items():
-            digest, number = hashlib.sha256(), 0
-            for number, example in enumerate(examples, 1):  # noqa: B007
-                digest.update(cls.text_of(example).encode())
-            found[f"{part} {cls.unit}"] = number
-            found[f"SHA-256 of the {part} part"] = digest.hexdigest()
-        return found
+        """Return sizes and SHA-256 of what `load_data` returned, as JSON."""
 
+    @classmethod
+    @abc.abstractmethod
+    def build(cls, experiment: Any, data: Any) -> Built:
+        """Fit tokenizer and sizes of a new run to what `load_data` returned."""
+
+    @classmethod
+    @abc.abstractmethod
+    def load_tokenizer(cls, run_dir: RunDir) -> Any:
+        """Return the tokenizer that was saved with a run."""
+
+    @classmethod
+    def split(cls, experiment: Any, tokenizer: Any, data: Any) -> tuple[Any, Any]:
+        """Return the training and the validation split of the raw data."""
+        return data
+
+    @abc.abstractmethod
+    def make_task(self) -> Task:
+        """Return what is trained: the initial model, its loss and its evaluation."""
+
+    @abc.abstractmethod
+    def make_trainer(self) -> Trainer:
+        """Return the trainer of `make_task` on the training split."""
+
+    @abc.abstractmethod
     def validation(self) -> Any:
-        """Batches that hold all of the validation part once."""
-        return self.batches(self.data.validation)
+        """Return batches (N, B, ...) that hold the validation split once."""
 
-    def start_replicas(self) -> TrainState:
-        """Return the state before the first step."""
-        names = self.trainer.shapes.keys()
-        start = self.start_parameters()
-        return self.trainer.init({name: a for name, a in start.items() if name in names})
+    @abc.abstractmethod
+    def size_of_validation(self) -> tuple[int, str]:
+        """Return the number of examples or tokens that a validation scores, and their name."""
 
-    def start_parameters(self) -> dict[str, Any]:
+    @abc.abstractmethod
+    def print_report(self, means: dict[str, np.ndarray], parameters: dict, step: int) -> None:
+        """Print and draw the results of a checkpoint; `means` are the validation's, (M,) each."""
+
+    @abc.abstractmethod
+    def evaluate(
+        self,
+        split: Part = "validation",
+        checkpoint: str = "best",
+        replica: int | Literal["all"] = 0,
+    ) -> None:
+        """Print how the models do on a split; with replica "all" also how their mean does."""
+
+    def init_params(self) -> dict[str, Any]:
         """Return the arrays by name that every seed starts from; the others are drawn."""
-        source, config = getattr(self.experiment, "pretraining", None), self.experiment.model
-        if not isinstance(source, Pretrained):
+        init_from = getattr(self.experiment, "init_from", None)
+        if init_from is None:
             return {}
-        return taken_from(source, config, getattr(config, "num_classes", None))[1]
+        from tlite.runs.init_from import load_init
 
-    def measure(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
-        """What a validation finds beside the `means` of the task's own sums, by replica (M,)."""
+        model = self.experiment.model
+        return load_init(init_from, model, getattr(model, "num_classes", None)).arrays
+
+    def extra_metrics(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
+        """Return validation metrics beside the task's, (M,) each."""
         return {}
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
-        """What a validation finds of each example, by replica (M, E)."""
+        """Return the sums of each validation example by seed (M, E)."""
         return self.trainer.evaluate(parameters, batches, each=True)
 
-    @property
-    def scored(self) -> tuple[int, str]:
-        """How much a validation scores: a number of texts, pairs, or what a token is called."""
-        return self.dir.data[f"validation {self.unit}"], self.unit
+    # Train and report
 
-    # What all kinds do alike
+    def train(self, *, profile: int = 0, report: bool = True) -> "Run":
+        """Train to the last step from where the run stands, and report.
 
-    @classmethod
-    def prepare(cls, experiment, data: Any = None) -> tuple[Any, Any, Any]:
-        """An experiment with the sizes that its data decides; its tokenizer; and the data, which is
-        read unless it is given.
+        Args:
+            profile: number of steps to profile.
+            report: print the results of the best checkpoint at the end.
 
         Raises:
-            UserError: the data can't be read, or does not go with the experiment; a part of the
-                user's is not what a model needs; or the best checkpoint is to have what no
-                validation finds.
+            Interrupted: a signal stopped it; everything is saved.
         """
-        if (chosen := experiment.training.best_metric) not in cls.measured:
-            known = " or ".join(cls.measured)
-            raise UserError(f"a {experiment.name} run has no {chosen}: --best-metric {known}")
-        probe(experiment.model, make_model)
-        if distributed.is_process0():
-            check_packages("text", cls.packages)
-        data = cls.load_data(experiment) if data is None else data
-        return *cls.fit_to_data(experiment, data), data
-
-    def train(self, profile: int = 0, *, report: bool = True) -> None:
-        """Train to the end, then report if asked; so many of the steps are profiled."""
-        run, trainer = self.dir, self.trainer
-        trainer.check_fits()
-        self.tell_what_is_trained()
+        self.trainer.check_fits()
+        self.print_summary()
+        sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
         try:
-            with contextlib.closing(trainer.feed):
-                fit(
-                    trainer,
-                    run.path,
+            with contextlib.closing(self.trainer.feed):
+                state = fit(
+                    self.trainer,
+                    self.dir.path,
                     batches,
                     self.tokens_per_example,
-                    self.start_replicas,
-                    self.measure,
+                    self.init_state,
+                    self.extra_metrics,
                     profile,
                 )
-            parameters, last = self.parameters("last")
-            sums = self.sums_by_example(parameters, batches)
-            if distributed.is_process0():  # for `compare`
-                save_examples(run.path, last, sums)
-            parameters, step = self.parameters()
         except Interrupted as stop:
-            stop.args = (f"{stop}; go on: {command('train', '--resume', resumable(run.metrics))}",)
+            run = resumable(self.dir.metrics)
+            stop.args = (f"{stop}; to resume: {command('train', '--resume', run)}",)
             raise
+        step = Checkpoints(self.dir.checkpoints).steps()[-1]
+        self._evaluated = step, self.sums_by_example(state.parameters, batches)
+        if distributed.is_process0():  # for `tlite compare`
+            save_examples(self.dir.path, *self._evaluated)
         if report:
-            print(f"best checkpoint: step {step:,}")
-            sums = sums if step == last else trainer.evaluate(parameters, batches)
-            self.report(means_of(sums), parameters, step)
+            self.report()
+        return self
 
-    def tell_what_is_trained(self) -> None:
-        """Print the sizes of model, data and training, and where the run lies."""
-        run, trainer, config = self.dir, self.trainer, self.experiment.training
-        tokens, model = len(self.tokenizer), self.experiment.model
-        rows = getattr(model, "vocabulary_size", tokens)
-        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
-        print(
-            f"{trainer.num_parameters:,} parameters in {len(trainer.shapes)} arrays, "
-            f"{tokens:,} tokens in the vocabulary{padded}"
-        )
-        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        parts = "".join(f", {name} {told}" for name, told in describe_components(model))
-        print(
-            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
-            f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "
-            f"run folder {run.path}"
-        )
+    def report(self) -> None:
+        """Print and draw the results of the best checkpoint on the validation split."""
+        parameters, step = self.parameters()
+        print(f"best checkpoint: step {step:,}")
+        if self._evaluated and self._evaluated[0] == step:
+            sums = self._evaluated[1]
+        else:
+            sums = self.trainer.evaluate(parameters, self.validation())
+        self.print_report(means_of(sums), parameters, step)
+
+    def init_state(self) -> TrainState:
+        """Return the state before the first step."""
+        names = self.trainer.shapes.keys()
+        return self.trainer.init({n: a for n, a in self.init_params().items() if n in names})
+
+    def print_summary(self) -> None:
+        """Print the sizes of model and data, how the run is trained, and its folder."""
+        trainer, config, model = self.trainer, self.experiment.training, self.experiment.model
+        rows = getattr(model, "vocabulary_size", len(self.tokenizer))
+        sizes = {"parameters": trainer.num_parameters, "arrays": len(trainer.shapes)}
+        sizes |= {"vocabulary": len(self.tokenizer)}
+        sizes |= {"embedding_rows": rows} if rows > len(self.tokenizer) else {}
+        numbers = {n.replace(" ", "_"): v for n, v in self.dir.data.items() if isinstance(v, int)}
+        print(" ".join(f"{name}={value:,}" for name, value in (sizes | numbers).items()))
+        hardware = bfloat16_hardware() if config.precision == "mixed" else ""
+        settings = {
+            "seeds": config.seeds,
+            "steps": config.steps,
+            "precision": config.precision + (f" (bfloat16 by {hardware})" if hardware else ""),
+            **dict(describe_components(model)),
+            "devices": f"{trainer.mesh.size}x{jax.default_backend()}",
+            "dir": self.dir.path,
+        }
+        print(printable(" ".join(f"{name}={value}" for name, value in settings.items())))
         if config.label_smoothing:
-            smoothed = f"label smoothing of {config.label_smoothing}"
-            print(f"the training loss includes {smoothed}, the validation loss does not")
-        for warning in trainer.mesh_warnings if distributed.is_process0() else ():
+            print(
+                f"label_smoothing={config.label_smoothing} is in the training loss, not in the "
+                "validation loss"
+            )
+        for warning in (
+            (*trainer.mesh_warnings, *self.warnings()) if distributed.is_process0() else ()
+        ):
             print(f"warning: {warning}", file=sys.stderr)
-        settings = getattr(self.experiment, "pretraining", None)
-        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
-            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
-        number, what = self.scored
-        if number < FEW.get(what, FEW_TOKENS):
-            told = f"warning: the validation part has {number:,} {what}"
-            print(f"{told}: differences of a few percent mean nothing")
-        sys.stdout.flush()  # JAX may abort this process when another one is lost
+
+    def warnings(self) -> Iterable[str]:
+        """Yield what makes the results of this run less certain than they look."""
+        experiment = self.experiment
+        seeds, stage = experiment.training.seeds, getattr(experiment, "pretraining", None)
+        is_pretrained = getattr(experiment, "init_from", None) or (
+            stage and stage.pretraining_steps
+        )
+        if seeds > 1 and is_pretrained:
+            yield (
+                f"all {seeds} seeds start from the same pretrained model: intervals over seeds "
+                "leave out its variance"
+            )
+        number, unit = self.size_of_validation()
+        if number < (MIN_EXAMPLES if unit in ("texts", "pairs") else MIN_TOKENS):
+            yield (
+                f"the validation split has only {number:,} {unit}: differences of a few percent "
+                "are not significant"
+            )
+
+    # Parameters and models
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
-        """The replicas' parameters at a checkpoint, on the trainer's devices, and its step.
+        """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step.
 
         Raises:
-            UserError: the run has no such checkpoint.
+            UserError: there is no such checkpoint.
         """
+        from tlite.runs.models import read_parameters
+
         return read_parameters(self.dir, checkpoint, self.trainer.replica_shapes.parameters)
 
-    def examples(self, split: Part) -> Iterable:
-        """Those of a part; the test part, which nothing else reads, is named before it is read."""
-        if split != "test":
-            return getattr(self.data, split)
-        tell_what_is_read(self.experiment, [split])
-        return self.read(self.experiment, split)
-
-    def ensemble(self, replica: int | str) -> str:
-        """The name of the mean of all replicas, where "all" of several are named; else ""."""
+    def ensemble_name(self, replica: int | str) -> str:
+        """Return a name for the mean of all replicas if `replica` is "all" of several, else ""."""
         number = self.experiment.training.seeds
         return f"the ensemble of all {number} replicas" if replica == "all" and number > 1 else ""
 
-    def ensemble_of(self, parameters: dict) -> Ensemble:
-        """The replicas as one model, whole in this process."""
+    def ensemble(self, parameters: dict) -> Ensemble:
+        """Return all replicas as one model, whose arrays this process holds in full."""
         arrays = self.trainer.on_host(parameters)
         return Ensemble(jax.tree.map(jnp.asarray, from_named_arrays(self.trainer.model)(arrays)))
 
-    def ensemble_means(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
-        """`training.loop.validate` of the replicas as one model: means over all batches, (1,) each.
+    def evaluate_ensemble(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+        """Return the means (1,) over all batches of the mean prediction of all replicas.
 
-        The examples of a batch are divided over the devices, and on each of them the replicas come
-        one after the other.
+        The examples of a batch are divided over the devices, the replicas computed in turn.
         """
 
         def evaluate(ensemble, batches):
-            def of_batch(batch):
-                sums = self.trainer.task.evaluate(ensemble, batch)
-                return jax.tree.map(lambda a: a.sum(0), sums)
+            def sums_of_batch(batch):
+                return jax.tree.map(lambda a: a.sum(0), self.trainer.task.evaluate(ensemble, batch))
 
-            return jax.lax.map(of_batch, batches)
+            return jax.lax.map(sums_of_batch, batches)
 
         examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
         mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
-        divided = NamedSharding(mesh, PartitionSpec(None, "data"))
+        batch_sharding = NamedSharding(mesh, PartitionSpec(None, "data"))
         with out_of_memory("a batch of the evaluation"):
-            whole = NamedSharding(mesh, PartitionSpec())
-            ensemble = jax.device_put(self.ensemble_of(parameters), whole)
+            ensemble = jax.device_put(
+                self.ensemble(parameters), NamedSharding(mesh, PartitionSpec())
+            )
             score = jax.jit(F.float32_products(evaluate))
-            sums = jax.device_get(score(ensemble, jax.device_put(batches, divided)))
+            sums = jax.device_get(score(ensemble, jax.device_put(batches, batch_sharding)))
         return means_of({name: values[None] for name, values in sums.items()})
 
-    def advise_test(self) -> None:
-        """Say where the run is saved, and how its test part is read, if there is one."""
-        folder, there = self.dir.path, getattr(self.experiment.data, "test", True)
-        read = f"; read the test part once, when all is chosen:\n{command('evaluate', folder)}"
-        print(f"saved in {folder}" + (f"{read} --split test" if there else ""))
+    # Files
+
+    def print_next_steps(self) -> None:
+        """Print the run's folder, and how to read its test split if there is one."""
+        path = self.dir.path
+        print(f"saved in {path}")
+        if getattr(self.experiment.data, "test", True):
+            print(f"once everything is chosen: {command('evaluate', path)} --split test")
 
     def save_sample(self, step: int, text: str) -> None:
-        """Keep what a model has written at a step."""
+        """Write what a model has generated at a step into the folder `samples`."""
         if distributed.is_process0():
             with disk_errors(self.dir.samples):
                 self.dir.samples.mkdir(exist_ok=True)
@@ -286,14 +478,14 @@ class Run:
                 path.write_text(text, encoding="utf-8")
 
     def save_curves(self, *names: str) -> None:
-        """Draw what training and validations have found, by step."""
+        """Draw metrics of training and validation by step."""
         from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.dir.metrics, most=1000)
         self.save_plots({name: partial(pictures.plot_curves, lines, name) for name in names})
 
     def save_plots(self, plots: dict) -> None:
-        """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
+        """Draw pictures (name -> function that returns Axes) into the folder `plots`."""
         if not distributed.is_process0():
             return
         from tlite.pictures import own_figures  # matplotlib is slow to import
@@ -305,217 +497,169 @@ class Run:
                     plot().figure.savefig(self.dir.plots / f"{name}.png", dpi=120)
 
 
-# A number with its error
+class ExamplesRun(Run):
+    """A run whose data is a list of examples per split: texts with labels, pairs of sentences."""
+
+    unit: ClassVar[str]
+    """What examples are called: texts."""
+
+    @classmethod
+    @abc.abstractmethod
+    def read(cls, experiment: Any, split: Part) -> Iterable:
+        """Return the examples of a split."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def text_of(example: Any) -> str:
+        """Return the text of an example, for the fingerprint."""
+
+    def examples(self, split: Part) -> Iterable:
+        """Return the examples of a split; the files of the test split are printed first."""
+        if split != "test":
+            return self.data.train if split == "training" else self.data.validation
+        print_inputs(self.experiment, [split])
+        return self.read(self.experiment, split)
+
+    @abc.abstractmethod
+    def batches(self, examples: Iterable) -> Any:
+        """Return batches (N, B, ...) that hold each example once."""
+
+    @classmethod
+    def load_data(cls, experiment: Any) -> tuple[Iterable, Iterable]:
+        return cls.read(experiment, "training"), cls.read(experiment, "validation")
+
+    @classmethod
+    def fingerprint(cls, data: tuple[Iterable, Iterable]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for split, examples in zip(("training", "validation"), data, strict=True):
+            digest, number = hashlib.sha256(), 0
+            for number, example in enumerate(examples, 1):  # noqa: B007
+                digest.update(cls.text_of(example).encode())
+            values[f"{split} {cls.unit}"] = number
+            values[f"SHA-256 of the {split} part"] = digest.hexdigest()
+        return values
+
+    def validation(self) -> Any:
+        return self.batches(self.data.validation)
+
+    def size_of_validation(self) -> tuple[int, str]:
+        return self.dir.data[f"validation {self.unit}"], self.unit
 
 
-def spread(values: np.ndarray, style: str) -> str:
-    """Mean and standard deviation over the replicas (M,)."""
-    deviation = f" (SD {values.std(ddof=1):{style}})" if len(values) > 1 else ""
-    return f"{values.mean():{style}}{deviation}"
+# Resume and extend
 
 
-def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str:
-    """The 95 % interval of the mean, as text: ± half_width and its parts.
+def find_same(experiment: Any, dir: Path | None) -> str:
+    """Return the newest folder that has a run of this experiment, among `dir` or runs/NAME; or "".
 
-    Args:
-        scores: by seed and example, or block of examples (`comparison.statistics.variance`).
-        examples: name of the examples: texts, pairs, or text for blocks of one.
-    """
-    from tlite.comparison.blocks import new_examples  # SciPy is slow to import
-    from tlite.comparison.statistics import Difference, variance
-
-    seeds, number = scores.shape
-    found = Difference(scores.mean(), variance(scores), (seeds, seeds), examples=number)
-    half, (of_seeds, of_examples) = found.half_width, found.parts
-    if half is None:
-        return f"95 % for {new_examples(examples)}, with this seed: ± {of_examples:{style}}"
-    parts = f"(seeds {of_seeds:{style}}, {examples} {of_examples:{style}})"
-    return f"95 % for new seeds and {new_examples(examples)}: ± {half:{style}} {parts}"
-
-
-def accuracy_interval(right: Bool[np.ndarray, "M N"], examples: str) -> str:
-    """`interval` of an accuracy in percent; Wilson's where all are right, or none."""
-    from tlite.comparison.statistics import wilson
-
-    if right.any() and not right.all():
-        return interval(100.0 * right, examples, ".1f")
-    low, high = (100 * end for end in wilson(right.mean(), right.shape[1]))
-    return f"95 % for new {examples}: {low:.1f} to {high:.1f} (Wilson)"
-
-
-# An experiment and its data
-
-
-def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
-    """Return the experiment with model sizes that the data decides, as "wide.num_word_ngrams".
+    A run keeps the precision that "auto" was resolved to, also on another machine.
 
     Raises:
-        UserError: it says otherwise.
+        UserError: `dir` has another experiment.
     """
-    given = flatten(experiment.model)
+
+    def read(path: Path) -> tuple[dict, dict]:
+        saved, precision = read_config(path / RUN)["experiment"], experiment.training.precision
+        if precision == "auto":
+            precision = saved["training"]["precision"]
+        return saved, kept(experiment.resolve_precision(precision))
+
+    return find_equal(experiment.name, dir, RUN, read)
+
+
+def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
+    """Return the newest folder whose config equals a new one, or "".
+
+    Args:
+        name: of the experiment; folders in runs/NAME are looked at unless `dir` is given.
+        config: name of the config file.
+        read: folder -> what its config says, and what the new one would say.
+
+    Raises:
+        UserError: `dir` has another experiment.
+    """
+    earlier = [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
+    for path in [dir] if dir else earlier:
+        with contextlib.suppress(*UNREADABLE):
+            saved, new = read(path) if (path / config).is_file() else (None, None)
+            if saved and saved == new:
+                return str(path)
+            if saved and dir:
+                difference = distributed.first_difference(saved, new)
+                raise UserError(f"{path} has another experiment: {difference}")
+    return ""
+
+
+def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
+    """Return the experiment with model sizes that its data decides, by dotted field of the model.
+
+    Args:
+        source: what decides them, for the message.
+
+    Raises:
+        UserError: the experiment sets another size.
+    """
     for path, size in sizes.items():
-        if given[path] not in (0, size):
-            raise UserError(f"{path} is {given[path]}, but the {whose} has {size}: leave it out")
-    return dataclasses.replace(experiment, model=replace_fields(experiment.model, sizes))
+        if (current := attrgetter(path)(experiment.model)) not in (0, size):
+            raise UserError(f"{path} is {current}, but the {source} has {size}: leave it out")
+    return override(experiment, {f"model.{path}": size for path, size in sizes.items()})
 
 
 def check_examples(examples: Any, kind: type) -> Any:
-    """The examples that a data class, perhaps the user's, has returned.
+    """Return the examples of a data class, perhaps a user's.
 
     Raises:
-        UserError: in a list of them is something of another type.
+        UserError: a list has an example of another type.
     """
     for example in examples if isinstance(examples, list) else []:
         if not isinstance(example, kind):
-            found = type(example).__name__
-            raise UserError(
-                f"the data must have examples of tlite.data.{kind.__name__}: not {found}"
-            )
+            name = type(example).__name__
+            raise UserError(f"the data must be of tlite.data.{kind.__name__}, not {name}")
     return examples
 
 
-def same_everywhere(values: dict) -> None:
-    """Raise a `UserError` in a process whose values are not those of process 0."""
-    here = json.loads(json.dumps(values))
-    if here != (first := distributed.broadcast_from_process0(lambda: here)):
+def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
+    """Raise a `UserError` that names the first difference of two fingerprints of data."""
+    fingerprint = json.loads(json.dumps(fingerprint))
+    for name in saved | fingerprint:
+        if saved.get(name) != fingerprint.get(name):
+            raise UserError(
+                f"the data of {path} has changed: {name} was {saved.get(name)} when the run was "
+                f"created and is {fingerprint.get(name)}"
+            )
+
+
+def with_steps(run_dir: RunDir, steps: int) -> Any:
+    """Return a run's experiment with another total number of steps.
+
+    Raises:
+        UserError: earlier steps would have been different, or more are done.
+    """
+    training = run_dir.experiment.training
+    if training.schedule == "cosine" and steps != training.steps:
         raise UserError(
-            f"process 0 disagrees: {first_difference(first, here)}; start every process with the "
-            "same command and files"
+            f"cannot extend a cosine-schedule run from {training.steps:,} to {steps:,} --steps: "
+            "earlier learning rates would have differed (constant and inverse_sqrt can be extended)"
         )
-
-
-def first_difference(saved: Any, current: Any, path: str = "") -> str:
-    """Return the first field, by its dotted path, in which two configs in JSON differ."""
-    if isinstance(saved, dict) and isinstance(current, dict):
-        for name in saved | current:
-            if saved.get(name) != current.get(name):
-                inner = f"{path}.{name}".lstrip(".")
-                return first_difference(saved.get(name), current.get(name), inner)
-    return f"{path} is {reprlib.repr(saved)} there, {reprlib.repr(current)} here"
-
-
-def tell_what_is_read(experiment: Any, parts: Iterable[Part] = LEARNED) -> None:
-    """Print what of its data an experiment reads, before it is read: a run of somebody else's may
-    name anything.
-
-    Raises:
-        UserError: something is no regular file.
-    """
-    if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
-        return
-    found = [place for part in parts for place in experiment.data.reads(part)]
-    source = getattr(experiment, "pretraining", None) if "training" in parts else None
-    if isinstance(source, Pretraining) and source.pretraining_steps and source.unlabelled:
-        found += experiment.data.reads("training", source.unlabelled)
-    if isinstance(source, Pretrained):
-        found.append(source.folder)
-    if found:
-        print(printable(f"the run reads: {', '.join(dict.fromkeys(found))}"), flush=True)
-
-
-# What a run starts from
-
-
-def taken_from(
-    settings: Pretrained, config: TransformerConfig, num_classes: int | None = None
-) -> tuple[TransformerConfig, dict[str, Any], Any, Pretrained]:
-    """The config, the arrays by name and the tokenizer that a run starts from; and where from.
-
-    Its context, dropout and function of attention are the experiment's, the rest is the folder's;
-    so is the dropout rate of attention weights if the experiment has dropout but sets none there.
-
-    Raises:
-        UserError: the folder can't be read, has changed, or does not fit the experiment.
-    """
-    model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
-    if type(model.config) is not type(config):
-        raise UserError(f"{settings.folder} has a {told.family} {told.kind}: that can't start it")
-    if tokenizer is None:
-        raise UserError(told.no_tokenizer)
-    digest = hashlib.sha256()
-    for path in sorted(told.folder.glob("*.safetensors")):
-        digest.update(bytes.fromhex(sha256(path)))
-    if settings.sha256 not in ("", digest.hexdigest()):
-        raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
-    ours, theirs = resolve_fields(config), resolve_fields(model.config)
-    for path in set_in(config):
-        if path not in OURS and ours[path] != theirs.get(path):
-            raise UserError(f"{path} is the pre-trained model's: leave it out")
-    changed = {path: ours[path] for path in OURS & ours.keys()}
-    changed["context"] = min(config.context, model.config.context)
-    if config.dropout and not changed.get("attention.dropout"):
-        changed["attention.dropout"] = theirs["attention.dropout"]
-    arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
-    for name in told.new:  # each replica draws its own
-        del arrays[name]
-    if "positions.table" in arrays:  # those of the places that are not used are left out
-        rows = changed["context"] + model.config.positions.offset
-        arrays["positions.table"] = arrays["positions.table"][:rows]
+    if steps < (done := max(Checkpoints(run_dir.checkpoints).steps(), default=0)):
+        raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
     try:
-        config = replace_fields(model.config, changed)
+        training = dataclasses.replace(training, steps=steps)
     except ValueError as error:
-        raise UserError(str(error)) from error
-    return config, arrays, tokenizer, dataclasses.replace(settings, sha256=digest.hexdigest())
+        raise UserError(f"--{error}") from error
+    return dataclasses.replace(run_dir.experiment, training=training)
 
 
-def set_in(part, prefix: str = "") -> Iterator[str]:
-    """The paths of the fields that are not what they are unless given."""
-    for field in dataclasses.fields(part):
-        value, path = getattr(part, field.name), prefix + field.name
-        if value != field.default:
-            yield path
-            if dataclasses.is_dataclass(value):
-                yield from set_in(value, f"{path}.")
-
-
-# A run's parameters. Only what goes on training reads an optimizer too (`training.loop.restore`).
-
-
-def read_parameters(
-    run: RunDir, checkpoint: str, wanted: dict[str, jax.ShapeDtypeStruct]
-) -> tuple[dict[str, jax.Array], int]:
-    """The parameters (M, ...) of a run's replicas by name, without their optimizer; and the step.
-
-    Args:
-        checkpoint: "best", "last" or a step; or "average", the mean in float64 over the last ones.
-        wanted: their shapes, types and where they are to lie.
+def print_inputs(experiment: Any, splits: Iterable[Part] = ("training", "validation")) -> None:
+    """Print the files that an experiment reads, before they are read.
 
     Raises:
-        UserError: the run has no such checkpoint, or one of several is damaged.
+        UserError: one of them is no regular file.
     """
-    totals: dict[str, np.ndarray] = {}
-    with Checkpoints(run.checkpoints, run.experiment.training) as checkpoints:
-        steps = checkpoint_steps(run, checkpoints, checkpoint)
-        for step in steps:
-            found, trees = checkpoints.load({"parameters": wanted}, step)
-            if len(steps) == 1:
-                return trees["parameters"], found
-            if found != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            for name, array in trees["parameters"].items():
-                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
-    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
-    return {name: jax.device_put(a, wanted[name].sharding) for name, a in mean.items()}, steps[-1]
-
-
-def checkpoint_steps(run: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """The step that "best", "last" or a number names; for "average" the last that are kept.
-
-    Raises:
-        UserError: the run has no such checkpoint.
-    """
-    if not (steps := checkpoints.steps()):
-        raise UserError(f"{run.path} has no checkpoint yet")
-    known = {"best": [checkpoints.best_step()], "last": steps[-1:]}
-    known["average"] = checkpoints.regular_steps()[-run.experiment.training.max_to_keep :]
-    known |= {str(step): [step] for step in steps}
-    if checkpoint not in known:
-        named = f"best, last, average or one of {', '.join(map(str, steps))}"
-        raise UserError(f"there is no checkpoint {checkpoint}: choose {named}")
-    return known[checkpoint]
-
-
-def check_replica(replica: int, number: int) -> None:
-    """Raises a `UserError` where a run of `number` models has no such replica."""
-    if not 0 <= replica < number:
-        raise UserError(f"there is no replica {replica}: the run has {number}, counted from 0")
+    if not hasattr(experiment.data, "reads"):  # synthetic, or a part of Python
+        return
+    paths = [path for split in splits for path in experiment.data.reads(split)]
+    if "training" in splits:
+        paths += experiment.further_inputs()
+    if paths:
+        print(printable(f"input files: {', '.join(dict.fromkeys(paths))}"), flush=True)

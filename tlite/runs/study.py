@@ -1,247 +1,300 @@
-"""Training a study: each variant that has not come to its end, one after the other."""
+"""Train a study: its variants one after the other, each to its end, and then their comparison."""
 
 import dataclasses
 import gc
-import json
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
 from tlite import distributed
 from tlite.comparison.comparable import check_comparable
 from tlite.comparison.study import Study, Variant, read_study
-from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surroundings
-from tlite.experiment import Experiment
-from tlite.models import count_parameters, make_model
-from tlite.runs.kinds import (
-    begin,
-    find_data,
-    find_same,
-    in_one_precision,
-    locate_data,
-    open_run_with_data,
-    run_type,
-    with_one_attention,
+from tlite.errors import (
+    OutOfMemory,
+    RunFailed,
+    UserError,
+    command,
+    of_surroundings,
 )
-from tlite.runs.run import Run, same_everywhere
+from tlite.experiment import BaseExperiment
+from tlite.models import count_parameters, make_model
+from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_class
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
-from tlite.training.run_dir import RUN, STUDY, create_folder, kept, new_folder, next_free
+from tlite.training.precision import attention_of_all
+from tlite.training.run_dir import ROOT, RUN, STUDY, create_folder, kept, new_folder, next_free
 from tlite.training.sharding import out_of_memory
 
 
-class Preparing:
-    """Prepares experiments; what several have in common is read and fitted once."""
+class DatasetCache:
+    """Builds experiments; what several variants have in common is read and fitted once."""
 
     def __init__(self):
-        self._data: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._prepared: dict[str, tuple[Any, Any, Any]] = {}
+        self._data: dict[str, Any] = {}
+        self._built: dict[str, Built] = {}
 
-    def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
-        """The data of an experiment, and what there is to know it again, as JSON holds it."""
-        kind, config = run_type(experiment), repr(experiment.data)
-        if config not in self._data:
-            data = kind.load_data(experiment)
-            self._data[config] = data, json.loads(json.dumps(kind.fingerprint(data)))
-        return self._data[config]
-
-    def __call__(self, experiment: Experiment) -> tuple[Any, Any, Any]:
-        """`Run.prepare` of an experiment, however it is trained and called.
-
-        Raises:
-            UserError: they don't go together, or the data can't be read.
-        """
-        kind, (data, _) = run_type(experiment), self.data(experiment)
+    def build(self, experiment: Any) -> Built:
+        """Return `build` of a resolved experiment, whatever its name and training."""
         training = TrainingConfig(best_metric=experiment.training.best_metric)
-        config = repr(dataclasses.replace(experiment, name="-", training=training))
-        if config not in self._prepared:
-            self._prepared[config] = kind.prepare(experiment, data)
-        found, *of_data = self._prepared[config]
-        own = {"name": experiment.name, "training": experiment.training}
-        return dataclasses.replace(found, **own), *of_data
+        key = repr(dataclasses.replace(experiment, name="-", training=training))
+        if key not in self._built:
+            self._built[key] = build(experiment, self.load(experiment))
+        built = self._built[key]
+        training = {"name": experiment.name, "training": experiment.training}
+        return built._replace(experiment=dataclasses.replace(built.experiment, **training))
+
+    def load(self, experiment: Any) -> Any:
+        """Return the raw data of an experiment."""
+        key = repr(experiment.data)
+        if key not in self._data:
+            self._data[key] = run_class(experiment).load_data(experiment)
+        return self._data[key]
+
+    def fingerprint(self, experiment: Any) -> dict[str, Any]:
+        """Return the fingerprint of an experiment's data."""
+        return run_class(experiment).fingerprint(self.load(experiment))
 
 
 def train_study(
-    experiments: dict[str, Experiment], folder: Path | None = None, *, resume: bool = False
-) -> None:
-    """Train the variants of a study in a new folder, and compare them.
+    experiments: Mapping[str, BaseExperiment],
+    dir: str | Path | None = None,
+    *,
+    resume: Literal["never", "auto", "must"] = "never",
+) -> Study:
+    """Train the variants of a study in a new folder and compare the others with the first.
 
     Args:
-        resume: resume the study of the same variants instead, if there is one.
+        experiments: two or more by the name of the variant.
+        resume: as in `Run.create`.
 
     Raises:
-        UserError: as `start_study` and `train`.
+        UserError: the study can't be made, or some variants have failed.
     """
-    preparing = Preparing()
-    study = start_study(experiments, folder, preparing, resume=resume)
-    print(f"a study of {len(study.variants)} variants, folder {study.folder}")
-    train(study, preparing)
+    dir, datasets = None if dir is None else Path(dir), DatasetCache()
+    resolved = resolve_all(experiments)
+    study = None
+    if resume != "never":
+        study = find_same_study(resolved, dir)
+        if study is None and resume == "must":
+            name = next(iter(experiments.values())).name
+            raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
+    study = study or create_study(resolved, dir, datasets)
+    print(f"study variants={len(study.variants)} dir={study.folder}")
+    return train_variants(study, datasets)
 
 
-def resume_study(folder: Path) -> None:
-    """Go on with a study where it stood; of one at its end print the comparison again."""
+def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
+    """Resume a study; of a finished one print the comparison again.
+
+    Args:
+        retry: names of failed variants to try again.
+
+    Raises:
+        UserError: it can't be read, there is no such variant, or some variants have failed.
+    """
     study = read_study(folder)
-    where = str(folder.resolve())
-    same_everywhere({"study": [vars(v) for v in study.variants], "folder": where})
-    train(study, Preparing())
+    failed = [variant.name for variant in study.variants if variant.failed]
+    for name in retry:
+        if name not in failed:
+            raise UserError(f"{name!r} is no failed variant: {', '.join(failed) or 'none failed'}")
+        study = study.changed(name, failed=None)
+    distributed.assert_equal_across_processes(
+        "study", {"study": [vars(v) for v in study.variants], "folder": str(folder.resolve())}
+    )
+    return train_variants(study, DatasetCache())
 
 
-def start_study(
-    experiments: dict[str, Experiment],
-    folder: Path | None,
-    preparing: Preparing,
-    *,
-    resume: bool = False,
-) -> Study:
-    """Create the folder of a study of these variants, with study.json.
+# Create
 
-    A variant that does not fit its data is recorded as failed, and the others go on.
+
+def resolve_all(experiments: Mapping[str, BaseExperiment]) -> dict[str, Any]:
+    """Resolve the variants; the columns of tables that several share are chosen once."""
+    resolved, data = {}, {}
+    for name, experiment in experiments.items():
+        key = repr(experiment.data)
+        if key in data:
+            experiment = dataclasses.replace(experiment, data=data[key])
+        resolved[name] = experiment.resolve()
+        data[key] = resolved[name].data
+    return resolved
+
+
+def resolve_precision(experiments: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve "auto" precision, and "auto" attention to what all variants of a precision have."""
+    chosen = {name: e.resolve_precision().training.precision for name, e in experiments.items()}
+    fastest = {
+        precision: attention_of_all(
+            [e.model for name, e in experiments.items() if chosen[name] == precision], precision
+        )
+        for precision in set(chosen.values())
+    }
+    return {
+        name: experiment.resolve_precision(chosen[name], fastest[chosen[name]])
+        for name, experiment in experiments.items()
+    }
+
+
+def find_same_study(experiments: Mapping[str, Any], dir: Path | None) -> Study | None:
+    """Return the newest study of these variants, among `dir` or runs/NAME.
+
+    A study keeps the precision that "auto" was resolved to.
 
     Raises:
-        UserError: something can't be read or made, or no variant fits its data.
+        UserError: `dir` has another study.
     """
-    taken, name = {"comparison", STUDY}, next(iter(experiments.values())).name
-    experiments = dict(zip(experiments, find_data(experiments.values()), strict=True))
-    same = partial(find_same, name, folder, STUDY, partial(_saved_and_new, experiments))
-    if resume and (found := distributed.broadcast_from_process0(same)):
-        return read_study(Path(found))
-    settled = with_one_attention(in_one_precision(experiments.values()))
+
+    def read(folder: Path) -> tuple[dict, dict]:
+        saved, new = {v.name: v.experiment for v in read_study(folder).variants}, {}
+        for name, experiment in experiments.items():
+            training = experiment.training
+            if training.precision == "auto" and name in saved:
+                precision = saved[name]["training"]["precision"]
+                training = dataclasses.replace(training, precision=precision)
+            new[name] = dataclasses.replace(experiment, training=training)
+        return saved, {name: kept(e) for name, e in resolve_precision(new).items()}
+
+    name = next(iter(experiments.values())).name
+    same = partial(find_equal, name, dir, STUDY, read)
+    folder = distributed.broadcast_from_process0(same)
+    return read_study(Path(folder)) if folder else None
+
+
+def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: DatasetCache) -> Study:
+    """Write the folder of a study, with study.json.
+
+    A variant that does not fit its data is recorded as failed.
+
+    Raises:
+        UserError: something can't be read or written, or no variant fits its data.
+    """
+    name, taken = next(iter(experiments.values())).name, {"comparison", STUDY}
     variants = tuple(
-        _variant(label, free_name(label, taken), experiment, preparing)
-        for label, experiment in zip(experiments, settled, strict=True)
+        make_variant(label, free_name(label, taken), experiment, datasets)
+        for label, experiment in resolve_precision(experiments).items()
     )
-    good = [variant for variant in variants if not variant.failed]
-    if not good:
+    trainable = [variant for variant in variants if not variant.failed]
+    if not trainable:
         raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
-    # Tokenizers are not learned yet: their settings are compared, and none of pre-trained models.
+    # Tokenizers are not fitted yet: their settings are compared, except of pretrained models.
     check_comparable([
-        (v.name, e := v.experiment, v.data, None if e.get("pretraining") else e.get("tokenizer"))
-        for v in good
+        (v.name, e := v.experiment, v.data, None if e.get("init_from") else e.get("tokenizer"))
+        for v in trainable
     ])  # fmt: skip
-    path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, folder))))
-    same_everywhere({"study": [vars(v) for v in variants]})
-    write, exactly = Study(path, name, variants).write, folder is not None
-    path = Path(
-        distributed.broadcast_from_process0(
-            lambda: str(create_folder(path, write, exactly=exactly))
-        )
-    )
+    path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
+    distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
+
+    def write() -> str:
+        study = Study(path, name, variants)
+        return str(create_folder(path, study.write, exactly=dir is not None))
+
+    path = Path(distributed.broadcast_from_process0(write))
     for variant in variants:
         if variant.failed:
-            _tell_failed(variant.name, variant.failed)
+            warn_failed(variant.name, variant.failed)
     return Study(path, name, variants)
 
 
-def _saved_and_new(experiments: dict[str, Experiment], study: Path) -> tuple[dict, dict]:
-    """Return the variants of a study and the new ones, with its choice for "auto" precision."""
-    saved, new = {v.name: v.experiment for v in read_study(study).variants}, []
-    for name, experiment in experiments.items():
-        training = experiment.training
-        if training.precision == "auto" and name in saved:
-            precision = saved[name]["training"]["precision"]
-            training = dataclasses.replace(training, precision=precision)
-        new.append(dataclasses.replace(experiment, training=training))
-    return saved, dict(zip(experiments, map(kept, with_one_attention(new)), strict=True))
-
-
-def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
-    about = name, run, kept(experiment), preparing.data(experiment)[1]
+def make_variant(name: str, run: str, experiment: Any, datasets: DatasetCache) -> Variant:
+    """Return the entry of study.json of an experiment: failed if it does not fit its data."""
+    fingerprint, config = datasets.fingerprint(experiment), kept(experiment)
     try:
-        model = preparing(experiment)[0].model
+        model = datasets.build(experiment).experiment.model
     except UserError as error:
         if of_surroundings(error):
             raise
-        return Variant(*about, parameters=0, failed=str(error))
+        return Variant(name, run, config, fingerprint, parameters=0, failed=str(error))
     shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
-    return Variant(*about, parameters=count_parameters(shapes))
+    return Variant(name, run, config, fingerprint, parameters=count_parameters(shapes))
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
-    free = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in taken)
-    taken.add(free.name.casefold())
-    return free.name
+    """Return a folder name for a variant that differs from those taken, also by case; add it."""
+    path = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in taken)
+    taken.add(path.name.casefold())
+    return path.name
 
 
-def train(study: Study, preparing: Preparing) -> None:
-    """Train what has not come to its end, then compare.
+# Train
 
-    A variant that has failed is noted in study.json, and the others go on.
+
+def train_variants(study: Study, datasets: DatasetCache) -> Study:
+    """Train the variants that have not ended, then compare.
+
+    A variant that fails is recorded in study.json; the others are trained.
 
     Raises:
-        UserError: the study can't go on, as the disk is full, say; or, at its end, some variants
-            have failed.
-        Interrupted: by a signal; all is saved.
+        UserError: the study can't go on (a full disk), or at its end, some variants have failed.
+        Interrupted: by a signal; everything is saved.
     """
     for number, variant in enumerate(study.variants, 1):
-        if variant.failed or (variant.ended and _has_begun(study.folder / variant.run)):
+        if variant.failed or (variant.ended and has_run(study.folder / variant.run)):
             continue
-        which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
-        print(printable(which), flush=True)
-        failed = _train_variant(study.folder, variant, preparing)
+        label = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
+        print(printable(label), flush=True)
+        failed = train_variant(study.folder, variant, datasets)
         study = study.changed(variant.name, failed=failed, ended=not failed)
         if distributed.is_process0():
             study.write()
-        gc.collect()  # of a run that has ended no array stays
-    _report(study)
+        gc.collect()  # frees the arrays of the run that has ended
+    report(study)
+    return study
 
 
-def _has_begun(run: Path) -> bool:
-    return distributed.broadcast_from_process0((run / RUN).is_file)
+def has_run(folder: Path) -> bool:
+    """True if a variant's run has been created."""
+    return distributed.broadcast_from_process0((folder / RUN).is_file)
 
 
-def _train_variant(folder: Path, variant: Variant, preparing: Preparing) -> str | None:
-    """Train a variant to its end; why it has failed, in a sentence, or None."""
+def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str | None:
+    """Train a variant to its end; return why it has failed, or None."""
     try:
         with out_of_memory(f"the variant {variant.name}"):
-            _open(folder, variant, preparing).train(report=False)  # compare's is at the end
+            open_variant(folder, variant, datasets).train(report=False)
     except RunFailed as error:
         if isinstance(error, OutOfMemory) and distributed.process_count() > 1:
-            raise  # others may have enough
-        _tell_failed(variant.name, str(error))
+            raise  # other processes may have enough
+        warn_failed(variant.name, str(error))
         return str(error)
     return None
 
 
-def _open(folder: Path, variant: Variant, preparing: Preparing) -> Run:
-    """The run of a variant, begun or not.
+def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
+    """Open or create the run of a variant.
 
     Raises:
-        RunFailed: it does not go with its data, in a way that only the whole of it shows.
-        UserError: it can't be opened, or written; or the data is not what it was.
+        RunFailed: it does not fit its data.
+        UserError: it can't be opened or written, or the data has changed.
     """
-    run = folder / variant.run
-    if _has_begun(run):
-        return open_run_with_data(run)
-    experiment = locate_data(variant.config(), moved=True)
-    if preparing.data(experiment)[1] != variant.data:
-        raise UserError(f"the data of {variant.name} has changed since {folder} was made")
-    prepared = preparing(experiment)
+    path = folder / variant.run
+    if has_run(path):
+        return Run.open(path)
+    experiment = variant.config().with_paths(moved=True)
+    check_same_data(path, variant.data, datasets.fingerprint(experiment))
+    built = datasets.build(experiment)
     try:
-        return begin(*prepared, run, exactly=True)
+        return Run.start(built, path)
     except UserError as error:
-        if (
-            isinstance(error, RunFailed)
-            or of_surroundings(error)
-            or distributed.process_count() > 1
-        ):
+        alone = distributed.process_count() == 1
+        if isinstance(error, RunFailed) or of_surroundings(error) or not alone:
             raise
         raise RunFailed(str(error)) from error
 
 
-def _tell_failed(name: str, why: str) -> None:
+def warn_failed(name: str, reason: str) -> None:
+    """Warn of a variant that has failed."""
     if distributed.is_process0():
-        print(printable(f"warning: the variant {name} has failed: {why}"), file=sys.stderr)
+        print(printable(f"warning: variant {name} failed: {reason}"), file=sys.stderr)
 
 
-def _report(study: Study) -> None:
-    """Compare the variants, and say which have failed.
+def report(study: Study) -> None:
+    """Compare the variants.
 
     Raises:
-        UserError: some have.
+        UserError: some have failed.
     """
     failed = [variant.name for variant in study.variants if variant.failed]
     if distributed.is_process0() and len(failed) < len(study.variants):
@@ -249,12 +302,10 @@ def _report(study: Study) -> None:
 
         print()
         compare([study.folder])
-    distributed.broadcast_from_process0(
-        lambda: None
-    )  # what ends another would end the first while it compares
+    distributed.broadcast_from_process0(lambda: None)  # the others wait while process 0 compares
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(study.variants)} variants failed: {', '.join(failed)}; "
-            f"{study.folder / STUDY} says why; to try one again, put that right, "
-            f'set its "failed" there to null, and {command("train", "--resume", study.folder)}'
+            f"{len(failed)} of {len(study.variants)} variants failed: {', '.join(failed)} (the "
+            f"reasons are in {study.folder / STUDY}); to retry: "
+            f"{command('train', '--resume', study.folder, '--retry')} {failed[0]!r}"
         )

@@ -1,5 +1,6 @@
 """Runs of a translator: pairs of sentences, their subwords, and how good the translations are."""
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -13,45 +14,39 @@ from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import Seq2Seq
-from tlite.runs.run import (
-    EVALUATION_BATCH,
-    Parts,
-    Run,
-    check_examples,
-    spread,
-    with_sizes,
-)
+from tlite.runs.reporting import spread
+from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
-from tlite.training import Trainer
+from tlite.training import Task, Trainer
 from tlite.training.loop import validate
 from tlite.training.run_dir import RunDir
 from tlite.training.tasks import in_batches, make_buckets, padding_share, translator_task
 
 
-class TranslatorRun(Run):
+class TranslatorRun(ExamplesRun):
     """A translator and the pairs of sentences that it learns from."""
 
     kind = "translator"
     experiment_type = TranslatorExperiment
     model_type = Seq2Seq
-    data_needs = ("pairs",)
     unit = "pairs"
-    measured = ("loss", "accuracy", "bleu", "exact_match")
+    metrics = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
-    tokens_per_example = 1  # a batch is counted in tokens
+    tokens_per_example = 1  # batch_size counts tokens
 
     @classmethod
-    def read(cls, experiment: TranslatorExperiment, part: Part) -> list[Pair]:
-        return check_examples(experiment.data.pairs(part), Pair)
+    def read(cls, experiment: TranslatorExperiment, split: Part) -> list[Pair]:
+        return check_examples(experiment.data.pairs(split), Pair)
 
     @classmethod
-    def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
+    def build(cls, experiment: TranslatorExperiment, data: tuple[list, list]) -> Built:
         if experiment.model.special_tokens.pad_id != PAD_ID:
             raise UserError(f"special_tokens.pad_id is the tokenizer's, {PAD_ID}: leave it out")
-        sides = ([getattr(p, side) for p in data.training] for side in ("source", "target"))
-        tokenizer = PairTokenizer.train(*sides, **vars(experiment.tokenizer))
+        training, validation = data
+        sources, targets = ([p.source for p in training], [p.target for p in training])
+        tokenizer = PairTokenizer.train(sources, targets, **vars(experiment.tokenizer))
         if not tokenizer.joint and experiment.model.head.embeddings != "separate":
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
@@ -63,92 +58,107 @@ class TranslatorRun(Run):
         with_search(experiment)
         for pairs in data:  # before anything is written
             encode_pairs(experiment, tokenizer, pairs)
-        return experiment, tokenizer
+        return Built(experiment, tokenizer, training, validation, cls.fingerprint(data))
 
     @classmethod
-    def load_tokenizer(cls, run: RunDir) -> PairTokenizer:
-        return PairTokenizer.load(run.path / PairTokenizer.file_name)
+    def load_tokenizer(cls, run_dir: RunDir) -> PairTokenizer:
+        return PairTokenizer.load(run_dir.path / PairTokenizer.file_name)
 
     @staticmethod
     def text_of(pair: Pair) -> str:
         return f"{pair.source}\n{pair.target}\n"
 
-    def make_trainer(self) -> Trainer:
-        model, training = self.experiment.model, self.experiment.training
-        encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
-        self.buckets = make_buckets(*encoded, self.experiment.buckets)
-        sizes = [bucket.source.shape for bucket in self.buckets]
-        settings = {"num_devices": len(jax.devices()), "label_smoothing": training.label_smoothing}
+    def make_task(self) -> Task:
+        config, shapes = self.experiment.training, [b.source.shape for b in self.buckets]
         try:
-            task = translator_task(model, sizes, training.batch_size, **settings)
+            return translator_task(
+                self.experiment.model,
+                shapes,
+                config.batch_size,
+                num_devices=len(jax.devices()),
+                label_smoothing=config.label_smoothing,
+            )
         except ValueError as error:
             raise UserError(str(error)) from error
-        return Trainer(task, training, self.buckets)
+
+    def make_trainer(self) -> Trainer:
+        encoded = encode_pairs(self.experiment, self.tokenizer, self.data.train)
+        self.buckets = make_buckets(*encoded, self.experiment.buckets)
+        return Trainer(self.make_task(), self.experiment.training, self.buckets)
 
     def batches(self, pairs: list[Pair]):
-        """Every pair once: (sources, targets), each (N, B, ...)."""
+        """Return (sources, targets), each (N, B, ...), of every pair once."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
         arrays = tuple(map(pad_tokens, encoded))
         return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
 
-    def tell_what_is_trained(self) -> None:
+    def print_summary(self) -> None:
         share = padding_share(self.buckets, self.experiment.model.special_tokens.pad_id)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
-        print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
-        super().tell_what_is_trained()
+        print(f"bucket lengths {lengths} tokens, {100 * share:.1f} % padding")
+        super().print_summary()
 
-    def measure(self, parameters, means) -> dict[str, np.ndarray]:
-        """Of the greedy translations of the first validation sentences, by replica."""
+    def extra_metrics(self, parameters, means) -> dict[str, np.ndarray]:
+        """Return BLEU and exact match of greedy translations of the first validation pairs."""
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         models = self.trainer.models(parameters)
-        found = [self.translations(model, texts, beam=1) for model in models]
+        outputs = [self.translations(model, texts, beam=1) for model in models]
         return {
-            "bleu": np.array([bleu(f, references)[0] for f in found]),
-            "exact_match": np.array([exact_match(f, references) for f in found]),
+            "bleu": np.array([bleu(output, references)[0] for output in outputs]),
+            "exact_match": np.array([exact_match(output, references) for output in outputs]),
         }
 
     def translations(self, model, texts: Sequence[str], **search) -> list[str]:
-        """The best translation of each text."""
+        """Return the best translation of each text."""
         sources = encode_sources(self.experiment, self.tokenizer, texts)
-        return [self.tokenizer.decode(found[0][0]) for found in translate(model, sources, **search)]
+        results = translate(model, sources, **search)
+        return [self.tokenizer.decode(beams[0][0]) for beams in results]
 
     def references(self, pairs: list[Pair]) -> list[str]:
-        """What translations are compared with: lower-cased where the subwords have no capitals."""
+        """Return the reference translations, lower-cased if the tokenizer lower-cases."""
         lowercase = self.experiment.tokenizer.lowercase
         return [pair.target.lower() if lowercase else pair.target for pair in pairs]
 
-    def report(self, means, parameters, step) -> None:
-        """Print loss, BLEU and a few translations of the validation part, and draw the curves."""
+    def print_report(self, means, parameters, step) -> None:
+        """Print loss, BLEU and a few translations of the validation split, and draw the curves."""
         pairs = self.data.validation
         print(f"validation loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
-        found = self.print_scores(pairs, parameters)
-        rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
-        text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
+        outputs = self.print_scores(pairs, parameters)
+        rows = zip([p.source for p in pairs], outputs, self.references(pairs), strict=True)
+        text = "\n".join(f"{source}\n{output}\n({target})\n" for source, output, target in rows)
         self.save_sample(step, text)
         self.save_curves("loss", "bleu", "exact_match")
-        self.advise_test()
+        self.print_next_steps()
 
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0, **search
     ) -> None:
-        """Print the scores on a part.
+        """Print the scores on a split.
 
         Args:
-            search: as `with_search` takes it.
+            search: settings of the beam search, as `with_search` takes them.
         """
-        experiment = with_search(self.experiment, **search)
-        self.dir = dataclasses.replace(self.dir, experiment=experiment)
-        pairs, ensemble = self.examples(split), self.ensemble(replica)
+        run = copy.copy(self)  # with other search settings
+        run.dir = dataclasses.replace(self.dir, experiment=with_search(self.experiment, **search))
+        run.print_evaluation(split, checkpoint, self.ensemble_name(replica))
+
+    def print_evaluation(self, split: Part, checkpoint: str, ensemble: str) -> None:
+        """Print loss, BLEU and exact match on a split.
+
+        Args:
+            ensemble: name of the mean of all replicas, which is evaluated too; "" for none.
+        """
+        pairs = list(self.examples(split))
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
         batches = self.batches(pairs)
         loss = validate(self.trainer, parameters, batches)["loss"].mean()
         print(f"{split} loss {loss:.4f}, {len(pairs):,} sentences")
         if ensemble:
-            (loss,) = self.ensemble_means(parameters, batches)["loss"]
+            (loss,) = self.evaluate_ensemble(parameters, batches)["loss"]
             print(f"{ensemble}: loss {loss:.4f}")
         self.print_scores(pairs, parameters, ensemble)
 
@@ -160,11 +170,12 @@ class TranslatorRun(Run):
         return np.r_[START_ID, target[target != config.special_tokens.pad_id]][: config.context]
 
     def print_scores(self, pairs: list[Pair], parameters: dict, ensemble: str = "") -> list[str]:
-        """Print BLEU and exact matches of greedy and beam search.
+        """Print BLEU and exact match of greedy and beam search.
 
-        BLEU is lower-cased, and also cased where the subwords have capitals. With the name of an
-        `ensemble` also of that. Returns the last search's translations by the first replica, or by
-        the ensemble.
+        BLEU is lower-cased, and also cased if the tokenizer has capitals.
+
+        Returns:
+            The last search's translations by the first replica, or by the ensemble.
         """
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
@@ -172,37 +183,41 @@ class TranslatorRun(Run):
             cases = ()  # BLEU counts four words in a row
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
-            groups[f"{ensemble}, "] = [self.ensemble_of(parameters)]
+            groups[f"{ensemble}, "] = [self.ensemble(parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
-        for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
-            found = [self.translations(m, texts, beam=beam, length_penalty=penalty) for m in models]
-            name = who + (f"beam {beam}, length penalty {penalty:g}" if beam > 1 else "greedy")
+        for (beam, penalty), (group, models) in itertools.product(searches, groups.items()):
+            search = {"beam": beam, "length_penalty": penalty}
+            outputs = [self.translations(model, texts, **search) for model in models]
+            name = group + (f"beam {beam}, length penalty {penalty:g}" if beam > 1 else "greedy")
             for lowercase in cases:
-                scored = [bleu(written, references, lowercase=lowercase) for written in found]
+                scored = [bleu(output, references, lowercase=lowercase) for output in outputs]
                 scores = spread(np.array([score for score, _ in scored]), ".2f")
                 print(f"{name}: BLEU {scores}  {scored[0][1]}")
-            matches = 100 * np.array([exact_match(written, references) for written in found])
+            matches = 100 * np.array([exact_match(output, references) for output in outputs])
             print(f"{name}: exact match {spread(matches, '.1f')} %")
-        for text, written, right in itertools.islice(zip(texts, found[0], references), 3):  # noqa: B905
-            show(f"\n  {text}\n  {written}\n  ({right})")
-        return found[0]
+        for text, output, target in list(zip(texts, outputs[0], references, strict=True))[:3]:
+            show(f"\n  {text}\n  {output}\n  ({target})")
+        return outputs[0]
 
 
 def with_search(
-    experiment: TranslatorExperiment, *, max_length: int | None = None, **given
+    experiment: TranslatorExperiment,
+    *,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    truncate: bool = False,
+    max_length: int | None = None,
 ) -> TranslatorExperiment:
-    """The experiment with other settings of its search, where they are given.
-
-    Args:
-        given: `beam`, `length_penalty` and `truncate`; None or False is as the experiment has it.
+    """Return the experiment with other search settings; None and False keep the experiment's.
 
     Raises:
-        UserError: they make no sense.
+        UserError: a setting is not possible.
     """
-    given = {n: value for n, value in given.items() if value is not None and value is not False}
+    settings = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
+    changes = {name: value for name, value in settings.items() if value is not None}
     try:
-        experiment = dataclasses.replace(experiment, **given)
+        experiment = dataclasses.replace(experiment, **changes)
         check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
     except ValueError as error:
         raise UserError(str(error)) from error
@@ -212,10 +227,10 @@ def with_search(
 def encode_pairs(
     experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Sources with their end, targets with start and end.
+    """Return tokens of sources, with their end, and of targets, with start and end.
 
     Raises:
-        UserError: one is longer than the model's context, and is not to be cut.
+        UserError: one is longer than the model's context, and `truncate` is False.
     """
     places = [pair.where for pair in pairs]
     sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
@@ -229,7 +244,7 @@ def encode_sources(
     texts: Sequence[str],
     places: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
-    """Tokens of each sentence and its end."""
+    """Return the tokens of each sentence with the end symbol."""
     places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
     sources = [np.asarray(ids, np.int32) for ids in tokenizer.encode_ids(texts)]
     return fit_context(experiment, sources, places, experiment.model.context)
@@ -238,11 +253,11 @@ def encode_sources(
 def fit_context(
     experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
 ) -> list[np.ndarray]:
-    """The rows, cut to `length` tokens (the end symbol stays) if the experiment says `truncate`."""
+    """Return rows of at most `length` tokens, cut before the end symbol if `truncate` is True."""
     for row, place in zip(rows, places, strict=True):
         if len(row) > length and not experiment.truncate:
             raise UserError(
-                f"{place} has {len(row)} tokens, which is more than the context of "
+                f"{place} has {len(row)} tokens, more than the context of "
                 f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
                 "train with a larger --context"
             )

@@ -1,0 +1,120 @@
+"""Train, evaluate and compare from Python, as the commands of the same names do."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from tlite.comparison.study import Study
+from tlite.config import override
+from tlite.errors import UserError
+from tlite.experiment import BaseExperiment, Experiment, GeneratorExperiment
+from tlite.pretrained import is_pretrained
+from tlite.runs.models import evaluate_text
+from tlite.runs.run import ExamplesRun, Run
+from tlite.training.run_dir import find_run, open_run
+
+
+def train(
+    experiment: BaseExperiment | Mapping[str, BaseExperiment],
+    *,
+    seeds: int | None = None,
+    dir: str | Path | None = None,
+    resume: Literal["never", "auto", "must"] = "never",
+) -> Run | Study:
+    """Train an experiment, or the variants of a study and compare them.
+
+    Example:
+        wide = tlite.override(experiment, {"model.width": 128})
+        study = tlite.train({"narrow": experiment, "wide": wide}, seeds=5)
+
+    Args:
+        experiment: an experiment, or two or more by the name of the variant; the others are
+            compared with the first.
+        seeds: number of seeds, instead of the experiment's.
+        dir: folder of the run or study; runs/NAME/TIME unless given.
+        resume: as in `Run.create`.
+
+    Returns:
+        The run, or the study, at its end.
+
+    Raises:
+        UserError: it can't be trained, or some variants have failed.
+    """
+    if isinstance(experiment, Mapping):
+        from tlite.runs.study import train_study
+
+        variants = {name: with_seeds(variant, seeds) for name, variant in experiment.items()}
+        return train_study(variants, dir, resume=resume)
+    return Run.create(with_seeds(experiment, seeds), dir, resume=resume).train()
+
+
+def with_seeds(experiment: Any, seeds: int | None) -> Any:
+    """Return the experiment with this number of seeds; None leaves it as it is."""
+    return experiment if seeds is None else override(experiment, {"training.seeds": seeds})
+
+
+def evaluate(
+    run: Run | str | Path,
+    *,
+    path: str | Path | None = None,
+    split: Literal["validation", "training", "test"] = "validation",
+    checkpoint: str = "best",
+    replica: int | Literal["all"] = 0,
+    **search: Any,
+) -> None:
+    """Print how the models of a run do on a split of its data, or on a text or table.
+
+    Args:
+        run: a run, its folder, or for a text a Hugging Face folder.
+        path: text of a generator, or table with the columns of the run's data.
+        split: split of the run's data, if there is no `path`.
+        checkpoint: best, last, average (of the last checkpoints), or a step.
+        replica: index of the model among those trained side by side; "all" adds their mean.
+        search: `beam`, `length_penalty` and `truncate`, of a translator.
+
+    Raises:
+        UserError: the run or the path can't be read.
+    """
+    folder = run.dir.path if isinstance(run, Run) else find_run(run)
+    if is_pretrained(folder) and path is None:
+        raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
+    if path is not None and is_generator(folder):
+        evaluate_text(folder, path, checkpoint, replica)
+        return
+    run = run if isinstance(run, Run) else Run.open(folder)
+    if path is not None:
+        run, split = with_table(run, Path(path)), "test"
+    run.evaluate(split, checkpoint, replica, **search)
+
+
+def is_generator(folder: Path) -> bool:
+    """True for a Hugging Face folder, and for the run of a generator."""
+    if is_pretrained(folder):
+        return True
+    return isinstance(open_run(folder, Experiment).experiment, GeneratorExperiment)
+
+
+def with_table(run: Run, path: Path) -> Run:
+    """Return the run with a table as its test split."""
+    data = run.experiment.data
+    if not isinstance(run, ExamplesRun) or not hasattr(data, "test"):
+        raise UserError(f"{run.dir.path} has no table: there is no --path for it")
+    local = {"hub": "", "path": ""} if getattr(data, "hub", "") else {}
+    data = dataclasses.replace(data, test=(str(path.resolve()),), **local)
+    run = copy.copy(run)
+    run.dir = dataclasses.replace(
+        run.dir, experiment=dataclasses.replace(run.experiment, data=data)
+    )
+    return run
+
+
+def compare(*runs: Run | Study | str | Path, **options: Any) -> Any:
+    """Compare runs or studies with the first, seed by seed (`tlite.comparison.compare`)."""
+    from tlite.comparison import compare as compare_folders
+
+    folders = [
+        run.dir.path if isinstance(run, Run) else Path(getattr(run, "folder", run)) for run in runs
+    ]
+    return compare_folders(folders, **options)

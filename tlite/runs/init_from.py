@@ -1,0 +1,89 @@
+"""Start from a pretrained model: which of its settings an experiment may change, and its arrays."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tlite.config import override
+from tlite.errors import UserError
+from tlite.experiment import Pretrained
+from tlite.models import TransformerConfig
+from tlite.models.parameters import named_arrays, stack_blocks
+from tlite.pretrained import load_pretrained
+from tlite.pretrained.configs import resolve_fields
+from tlite.training.run_dir import sha256
+
+OVERRIDABLE_FIELDS = {
+    "dropout", "attention.dropout", "feed_forward.dropout", "embedding.word_dropout",
+    "attention.function", "attention.query_chunk_size", "head.product", "embedding.init_std",
+    "loop.scan", "loop.remat", "context",
+}  # fmt: skip
+"""Fields of a model that are the experiment's, whatever it starts from."""
+
+
+class Init(NamedTuple):
+    """What a run starts from."""
+
+    config: TransformerConfig
+    arrays: dict[str, Any]
+    """By name; what is missing, a new head, each seed draws."""
+    tokenizer: Any
+    settings: Pretrained
+    """With the SHA-256 of the arrays."""
+
+
+def load_init(
+    settings: Pretrained, config: TransformerConfig, num_classes: int | None = None
+) -> Init:
+    """Load a pretrained model for an experiment whose model config is `config`.
+
+    `OVERRIDABLE_FIELDS` are the experiment's, all other fields the folder's. The dropout rate of
+    attention weights is the folder's too if the experiment has dropout but sets none there.
+
+    Raises:
+        UserError: the folder can't be read, has changed, or does not fit the experiment.
+    """
+    model, tokenizer, source = load_pretrained(settings.folder, num_classes=num_classes)
+    if type(model.config) is not type(config):
+        raise UserError(
+            f"{settings.folder} has a {source.family} {source.kind}, which can't start this "
+            "experiment's model"
+        )
+    if tokenizer is None:
+        raise UserError(source.no_tokenizer)
+    digest = hashlib.sha256()
+    for path in sorted(source.folder.glob("*.safetensors")):
+        digest.update(bytes.fromhex(sha256(path)))
+    if settings.sha256 not in ("", digest.hexdigest()):
+        raise UserError(f"the arrays in {settings.folder} have changed since the run was created")
+    ours, theirs = resolve_fields(config), resolve_fields(model.config)
+    for path in non_default_paths(config):
+        if path not in OVERRIDABLE_FIELDS and ours[path] != theirs.get(path):
+            raise UserError(f"{path} is set by the pretrained model: leave it out")
+    changes = {path: ours[path] for path in OVERRIDABLE_FIELDS & ours.keys()}
+    changes["context"] = min(config.context, model.config.context)
+    if config.dropout and not changes.get("attention.dropout"):
+        changes["attention.dropout"] = theirs["attention.dropout"]
+    arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
+    for name in source.new:
+        del arrays[name]
+    if "positions.table" in arrays:  # without the rows beyond the context
+        rows = changes["context"] + model.config.positions.offset
+        arrays["positions.table"] = arrays["positions.table"][:rows]
+    try:
+        config = override(model.config, changes)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    settings = dataclasses.replace(settings, sha256=digest.hexdigest())
+    return Init(config, arrays, tokenizer, settings)
+
+
+def non_default_paths(config: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted paths of the fields that are not at their defaults."""
+    for field in dataclasses.fields(config):
+        value, path = getattr(config, field.name), prefix + field.name
+        if value != field.default:
+            yield path
+            if dataclasses.is_dataclass(value):
+                yield from non_default_paths(value, f"{path}.")

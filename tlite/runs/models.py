@@ -1,0 +1,281 @@
+"""Models without data and trainer: of a run's checkpoint, or of a Hugging Face folder."""
+
+import math
+import os
+import sys
+import tempfile
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite import functional as F
+from tlite.data import every_window
+from tlite.data.reading import decoded
+from tlite.errors import UserError, disk_errors
+from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.models import Ensemble, make_model
+from tlite.models.parameters import from_named_arrays, named_arrays
+from tlite.pretrained import (
+    PretrainedTokenizer,
+    is_pretrained,
+    load_pretrained,
+    save_pretrained,
+)
+from tlite.runs.run import run_class
+from tlite.terminal import printable
+from tlite.training import generator_task
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.run_dir import RunDir, find_run, open_run
+from tlite.training.tasks import in_batches
+from tlite.user_code import name_files
+
+MAX_WINDOW = 1024  # tokens in which a text is scored
+MAX_LOGITS = 2**26  # elements in memory at a time
+UNSUPPORTED_GENERATION_FIELDS = {
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+"""Generation settings of a Hugging Face folder that are ignored, with their neutral values."""
+
+
+def load(
+    run: Any,
+    *,
+    checkpoint: str | int = "best",
+    replica: int | Literal["all"] = 0,
+    code: Any = (),
+) -> tuple[Any, Any]:
+    """Return the model and the tokenizer of a run, a Hugging Face folder, or a name on its hub.
+
+    Args:
+        run: a `Run`, its folder, or a folder of runs, of which the newest is taken; "latest" is
+            the newest in ./runs.
+        checkpoint: best, last, average (of the last checkpoints), or a step.
+        replica: index of the model among those trained side by side; "all": an `Ensemble`.
+
+    Raises:
+        UserError: there is no such folder, or it can't be read.
+    """
+    folder = find_run(getattr(run, "dir", run).path if hasattr(run, "dir") else run)
+    if is_pretrained(folder):
+        return load_pretrained(folder)[:2]
+    name_files(map(Path, [code] if isinstance(code, str | Path) else code))
+    return load_run(open_run(folder, Experiment), str(checkpoint), replica)
+
+
+def load_run(
+    run_dir: RunDir, checkpoint: str = "best", replica: int | Literal["all"] = 0
+) -> tuple[Any, Any]:
+    """Return one of a run's models, or all as an `Ensemble`, and the tokenizer.
+
+    Raises:
+        UserError: there is no such checkpoint or replica.
+    """
+    config, number = run_dir.experiment.model, run_dir.experiment.training.seeds
+    replica = 0 if number == 1 and replica == "all" else replica
+    if replica != "all":
+        check_replica(replica, number)
+    shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
+    sharding = jax.sharding.SingleDeviceSharding(host_device())
+    abstract = {
+        name: jax.ShapeDtypeStruct((number, *a.shape), a.dtype, sharding=sharding)
+        for name, a in named_arrays(shapes).items()
+    }
+    parameters, _ = read_parameters(run_dir, checkpoint, abstract)
+    chosen = slice(None) if replica == "all" else replica
+    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
+    model = from_named_arrays(shapes)(arrays)
+    tokenizer = run_class(run_dir.experiment).load_tokenizer(run_dir)
+    return Ensemble(model) if replica == "all" else model, tokenizer
+
+
+def host_device() -> jax.Device:
+    """Return a CPU device, or the first device if JAX has no CPU (JAX_PLATFORMS=cuda)."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]
+
+
+def open_model(
+    folder: str | Path,
+    experiment_type: Any,
+    checkpoint: str = "best",
+    replica: int | Literal["all"] = 0,
+) -> tuple[Any, Any, Any]:
+    """Return model and tokenizer, and the `RunDir` or the description of a Hugging Face folder.
+
+    Args:
+        experiment_type: a class of experiments, or a union; a Hugging Face folder must have the
+            model that it trains.
+
+    Raises:
+        UserError: it is no such folder, or has another kind of model.
+    """
+    if not is_pretrained(folder):
+        run_dir = open_run(Path(folder), experiment_type)
+        return *load_run(run_dir, checkpoint, replica), run_dir
+    if checkpoint != "best" or replica:
+        raise UserError("--checkpoint and --replica are for runs: this folder has one model")
+    model, tokenizer, source = load_pretrained(folder)
+    is_single = isinstance(experiment_type, type)
+    if is_single and not isinstance(model, run_class_of(experiment_type).model_type):
+        raise UserError(f"{folder} has a {source.family} {source.kind}, another kind of model")
+    if tokenizer is None:
+        raise UserError(source.no_tokenizer)
+    return model, tokenizer, source
+
+
+def run_class_of(experiment_type: type) -> Any:
+    """Return the run class of a type of experiments."""
+    return run_class(object.__new__(experiment_type))
+
+
+def read_parameters(
+    run_dir: RunDir, checkpoint: str, abstract: dict[str, jax.ShapeDtypeStruct]
+) -> tuple[dict[str, jax.Array], int]:
+    """Return the parameters (M, ...) of a run by name, without the optimizer, and their step.
+
+    Args:
+        checkpoint: "best", "last" or a step; "average": the mean in float64 of the last ones.
+        abstract: shapes, types and shardings by name.
+
+    Raises:
+        UserError: the run has no such checkpoint, or one of several to average is damaged.
+    """
+    totals: dict[str, np.ndarray] = {}
+    with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
+        steps = checkpoint_steps(run_dir, checkpoints, checkpoint)
+        for step in steps:
+            loaded, trees = checkpoints.load({"parameters": abstract}, step)
+            if len(steps) == 1:
+                return trees["parameters"], loaded
+            if loaded != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            for name, array in trees["parameters"].items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
+    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
+    placed = {name: jax.device_put(a, abstract[name].sharding) for name, a in mean.items()}
+    return placed, steps[-1]
+
+
+def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """Return the step of "best", "last" or a number, or the steps that "average" averages.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    if not (steps := checkpoints.steps()):
+        raise UserError(f"{run_dir.path} has no checkpoint yet")
+    choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
+    choices["average"] = checkpoints.regular_steps()[-run_dir.experiment.training.max_to_keep :]
+    choices |= {str(step): [step] for step in steps}
+    if checkpoint not in choices:
+        names = f"best, last, average or one of {', '.join(map(str, steps))}"
+        raise UserError(f"there is no checkpoint {checkpoint}: choose {names}")
+    return choices[checkpoint]
+
+
+def check_replica(replica: int, number: int) -> None:
+    """Raise a `UserError` if a run of `number` models has no such replica."""
+    if not 0 <= replica < number:
+        raise UserError(f"there is no replica {replica}: the run has {number}, counted from 0")
+
+
+def warn_unsupported_generation(source: Any) -> None:
+    """Warn of generation settings of a Hugging Face folder that are ignored."""
+    neutral = UNSUPPORTED_GENERATION_FIELDS
+    values = {name: source.fields.get(name) for name in neutral} | source.generation
+    if ignored := [n for n, value in neutral.items() if values.get(n) not in (None, [], value)]:
+        warning = f"warning: {source.folder} sets {', '.join(ignored)}: ignored"
+        print(printable(warning), file=sys.stderr)
+
+
+def evaluate_text(
+    folder: str | Path,
+    path: str | Path,
+    checkpoint: str = "best",
+    replica: int | Literal["all"] = 0,
+) -> None:
+    """Print how well a generator, of a run or a Hugging Face folder, predicts the tokens of a text.
+
+    Raises:
+        UserError: the text can't be read or is too short.
+    """
+    from tlite.runs.generator import scores_line, warn_of_unknown
+
+    model, tokenizer, _ = open_model(folder, GeneratorExperiment, checkpoint, replica)
+    text, config, bos = "".join(decoded(Path(path))), model.config, tokenizer.bos_id
+    tokens, has_bos = tokenizer.encode(text), False
+    if isinstance(tokenizer, PretrainedTokenizer):
+        has_bos = bos is not None and tokens[:1].tolist() == [bos]
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+    if len(tokens) < 2:
+        raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
+    warn_of_unknown(tokenizer, tokens)
+    length = min(config.context, MAX_WINDOW, len(tokens) - 1)
+    inputs, targets, weights = every_window(np.r_[bos, tokens] if has_bos else tokens, length)
+    if has_bos:  # every window begins with it
+        inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
+    size = max(1, MAX_LOGITS // (length * config.vocabulary_size))
+    score, totals = jax.jit(F.float32_products(generator_task(config).evaluate)), Counter()
+    for batch in zip(*in_batches((inputs, targets, weights), size), strict=True):
+        sums = score(model, batch)
+        totals.update({n: np.asarray(a, np.float64).sum() for n, a in sums.items()})
+    means = {name: np.array([total / totals["count"]]) for name, total in totals.items()}
+    # Without a start symbol the first token is not predicted, and its bytes do not count.
+    num_bytes = len(text.encode()) - (0 if has_bos else len(tokenizer.decode(tokens[:1]).encode()))
+    means["bits_per_byte"] = np.array([totals["loss"] / math.log(2) / max(num_bytes, 1)])
+    line = scores_line(f"{path}:", means, tokenizer.unit)
+    print(f"{line}, {totals['count']:,.0f} {tokenizer.unit}s in windows of {length:,}")
+
+
+def export(
+    folder: str | Path,
+    to: Path,
+    *,
+    checkpoint: str = "best",
+    replica: int = 0,
+    family: str | None = None,
+) -> str:
+    """Write a run's model to a new folder that `transformers` opens; return its family.
+
+    Raises:
+        UserError: the folder exists, or `transformers` has no such model.
+    """
+    if os.path.lexists(to):
+        raise UserError(f"{to} exists already: name another folder")
+    labels, original = None, None
+    if is_pretrained(folder):
+        model, tokenizer, original = load_pretrained(folder)
+    else:
+        model, tokenizer, run_dir = open_model(folder, Experiment, checkpoint, replica)
+        experiment = run_dir.experiment
+        labels = getattr(experiment.data, "classes", None)
+        if getattr(experiment, "sentences", 0):
+            raise UserError("transformers has no model that joins the scores of sentences")
+        init_from = getattr(experiment, "init_from", None)
+        if init_from and not family:
+            classes = getattr(model.config, "num_classes", None)
+            try:
+                original = load_pretrained(init_from.folder, num_classes=classes)[2]
+            except UserError as error:
+                raise UserError(f"{error}; name a --family to export without it") from error
+    save = partial(save_pretrained, family=family, labels=labels, original=original)
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as temporary:
+            path = Path(temporary) / to.name
+            family = save(path, model, tokenizer)
+            path.rename(to)
+    return family
