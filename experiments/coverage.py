@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from tlite.comparison.blocks import tabulate_one
 from tlite.comparison.statistics import Variance, quantile, variance
-from tlite.training.metrics import Examples
+from tlite.training.metrics import ExampleScores
 
 SEEDS, EXAMPLES, RATIOS = (2, 3, 4, 5, 10, 20, 30), (2, 4, 10, 26, 200), (0.0, 0.5, 1.0, 2.0, 5.0)
 EXAMPLE, RESIDUAL = 0.5, 0.3  # standard deviations of an example, and of each seed's on it
@@ -96,7 +96,7 @@ def text_coverage(draw: Callable, windows: int, studies: int = 1000) -> tuple[fl
     for _ in range(studies):
         own = 0.5 * rng.standard_normal((5, windows)) + 0.02 * rng.standard_normal((5, 1))
         scores = draw(rng, windows) + own
-        table = tabulate_one(Examples(1, np.ones(windows), {"loss": scores}), "loss").run
+        table = tabulate_one(ExampleScores(1, np.ones(windows), {"loss": scores}), "loss").run
         covered += abs(table.mean()) <= variance(table).half_width
         blocks += table.shape[1]
     return covered / studies, blocks / studies

@@ -12,12 +12,14 @@ from tlite.comparison.blocks import (
     tabulate,
 )
 from tlite.comparison.statistics import variance
-from tlite.training.metrics import Examples
+from tlite.training.metrics import ExampleScores
 
 
 def examples(rng, count):
     count = np.asarray(count, float)
-    return Examples(40, count, {"loss": count * (1.5 + 0.1 * rng.standard_normal((3, len(count))))})
+    return ExampleScores(
+        40, count, {"loss": count * (1.5 + 0.1 * rng.standard_normal((3, len(count))))}
+    )
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
@@ -84,7 +86,7 @@ def test_other_contexts_are_cut_at_the_same_places_of_the_text():
     rng = np.random.default_rng(3)
     of_tokens = rng.standard_normal((2, 6400)) + np.sin(np.arange(6400) / 300)
     runs = [
-        Examples(1, np.full(6400 // context, float(context)), {"loss": cut.sum(-1)})
+        ExampleScores(1, np.full(6400 // context, float(context)), {"loss": cut.sum(-1)})
         for context in (16, 32)
         for cut in [of_tokens.reshape(2, -1, context)]
     ]
@@ -102,7 +104,7 @@ def test_other_tokens_are_cut_at_the_same_places_of_the_text_by_bytes():
         nats = np.add.reduceat(of_bytes[: sizes.sum()], sizes.cumsum() - sizes)
         of_windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
         sums = dict(zip(("loss", "bytes"), of_windows, strict=True))
-        runs.append(Examples(1, np.full(number // 8, 8.0), sums))
+        runs.append(ExampleScores(1, np.full(number // 8, 8.0), sums))
     found = tabulate(*runs, "bits_per_byte", contiguous=True)
     for run, table in zip(runs, found[:2], strict=True):
         bits = run.sums["loss"].sum() / np.log(2) / run.sums["bytes"].sum()

@@ -12,7 +12,7 @@ from tlite.comparison.results import decimals, find_results
 from tlite.comparison.rows import common_steps, read_rows
 from tlite.comparison.statistics import difference
 from tlite.comparison.tables import result_table
-from tlite.training.metrics import save_examples
+from tlite.training.metrics import save_example_scores
 
 FIVE, ONE = varied(GENERATOR, seeds=5), varied(GENERATOR, seeds=1)
 LATER, OF_TEXTS = varied(FIVE, seed=10, seeds=3), varied(CLASSIFIER, seeds=5)
@@ -142,7 +142,7 @@ def test_examples_of_something_else_are_not_taken(tmp_path, number, step):
     assert found.examples == 50
     if number:
         sums = {"accuracy": rng.random((2, number)), "count": np.ones((2, number))}
-        save_examples(runs[1], step, sums)
+        save_example_scores(runs[1], step, sums)
     else:
         content = (runs[1] / "examples.npz").read_bytes()
         (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])

@@ -33,7 +33,7 @@ from tlite.models import (
 )
 from tlite.models.parameters import named_arrays
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import summarise
+from tlite.training.metrics import summarize_seeds
 
 D, F, T, V = 8, 32, 8, 11
 BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # without biases of queries, keys and values
@@ -106,11 +106,11 @@ def write(folder, *lines):
 
 def validation(step, *losses, **others):
     values = {"loss": np.array(losses)} | {name: np.array(v) for name, v in others.items()}
-    return {"step": step, "split": "validation"} | summarise(values)
+    return {"step": step, "split": "validation"} | summarize_seeds(values)
 
 
 def training(step, *losses, rate=RATE):
-    line = {"step": step, "split": "training"} | summarise({"loss": np.array(losses)})
+    line = {"step": step, "split": "training"} | summarize_seeds({"loss": np.array(losses)})
     return line | {"tokens_per_second": rate}
 
 

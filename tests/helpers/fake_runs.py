@@ -11,7 +11,7 @@ from tlite.data import BuiltinText, CopyTask, SyntheticReviews
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
 from tlite.training import TrainingConfig
-from tlite.training.metrics import save_examples, summarise
+from tlite.training.metrics import save_example_scores, summarize_seeds
 
 TRAINING = TrainingConfig(steps=40, batch_size=4, evaluate_every=10, seeds=3)
 GENERATOR = GeneratorExperiment(
@@ -77,7 +77,7 @@ def fake_run(
     if examples is not None:
         final = examples.mean(1)
         sums = {training.best_metric: examples, "count": np.ones_like(examples)}
-        save_examples(folder, training.steps, sums)
+        save_example_scores(folder, training.steps, sums)
     if final is None:
         final = np.linspace(1.0, 1.1, training.seeds)
     lines = [
@@ -107,8 +107,8 @@ def metrics_lines(training, step, final, others):
     """The lines of a step: of training, and of the validation that may follow it."""
     sign = 1 if training.best_metric == "loss" else -1
     values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
-    one = {"step": step, "split": "training"} | summarise({"loss": abs(values)})
+    one = {"step": step, "split": "training"} | summarize_seeds({"loss": abs(values)})
     yield one | {"tokens_per_second": RATE}
     if training.is_regular(step):
         found = {"loss": abs(values), training.best_metric: values} | dict.fromkeys(others, values)
-        yield {"step": step, "split": "validation"} | summarise(found)
+        yield {"step": step, "split": "validation"} | summarize_seeds(found)

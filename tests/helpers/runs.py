@@ -18,7 +18,7 @@ from tlite.runs import ClassifierRun, Run
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
-from tlite.training.metrics import read_examples, read_metrics
+from tlite.training.metrics import read_example_scores, read_metrics
 
 STEPS = 6
 TRAINING = TrainingConfig(
@@ -140,7 +140,7 @@ def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
         lines = [line for line in read_metrics(one.dir.metrics) if line["split"] == "training"]
         assert [line["step"] for line in lines] == list(range(1, step + 1))
         losses.append([line["loss"] for line in lines])
-        examples.append(read_examples(one.dir.path))
+        examples.append(read_example_scores(one.dir.path))
     jax.tree.map(np.testing.assert_array_equal, *states)
     assert losses[0] == losses[1]
     assert examples[0].step == examples[1].step
@@ -149,7 +149,7 @@ def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
 
 def assert_has_examples(run) -> None:
     """The saved scores of each example have the means of the last validation, by seed."""
-    found, step = read_examples(run.dir.path), run.parameters("last")[1]
+    found, step = read_example_scores(run.dir.path), run.parameters("last")[1]
     assert found.step == step
     lines = {line["step"]: line for line in read_metrics(run.dir.metrics) if "accuracy" in line}
     totals = {name: sums.sum(1) for name, sums in found.sums.items()}

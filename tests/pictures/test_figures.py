@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from tlite import pictures as P
 from tlite.pictures.marks import visible
-from tlite.training.metrics import mean_line, summarise
+from tlite.training.metrics import average_lines, summarize_seeds
 
 matplotlib.use("Agg")
 DRAW = np.random.default_rng(0)
@@ -235,7 +235,7 @@ def metrics(num_replicas, num_steps=3):
     """Lines of metrics.jsonl; replica m's loss after step s is s + m."""
     losses = {s: {"loss": s + np.arange(float(num_replicas))} for s in range(1, num_steps + 1)}
     return [
-        {"step": step, "split": split} | summarise(loss)
+        {"step": step, "split": split} | summarize_seeds(loss)
         for step, loss in losses.items()
         for split in ("training", "validation")
     ]
@@ -274,7 +274,7 @@ def test_losses_that_are_not_finite_are_left_out(tmp_path):
     lines = [line for line in metrics(2, num_steps=4) if line["split"] == "training"]
     out = {"loss_spread": None, "loss_replicas": [1.0, None]}
     lines[2:] = [line | out for line in lines[2:]]
-    axes = P.plot_curves([mean_line(lines[:2]), mean_line(lines[2:])])
+    axes = P.plot_curves([average_lines(lines[:2]), average_lines(lines[2:])])
     axes.figure.savefig(tmp_path / "plot.png")
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [2.0, 4.0])
     lines = metrics(1)

@@ -27,8 +27,7 @@ from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig
 from tlite.runs import RUN_TYPES
 from tlite.training import TrainingConfig
-from tlite.training.loop import regular_scores
-from tlite.training.metrics import MetricsFile
+from tlite.training.metrics import MetricsFile, scheduled_scores
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -136,7 +135,7 @@ def test_patience_does_not_count_where_a_run_had_ended():
     found = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
     for end, scores in ((5, [1 / 2, 1 / 4, 1 / 5]), (9, [1 / 2, 1 / 4, 1 / 6])):
         training = dataclasses.replace(TRAINING, steps=end)
-        assert regular_scores(training, found)[: len(scores)] == scores
+        assert scheduled_scores(training, found)[: len(scores)] == scores
 
 
 def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(ended, tmp_path):

@@ -23,7 +23,7 @@ from tlite.comparison.study import read_study
 from tlite.distributed.launch import free_port
 from tlite.runs import Run
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import read_examples
+from tlite.training.metrics import read_example_scores
 
 pytest_plugins = "tests.helpers.several"
 
@@ -46,7 +46,7 @@ def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, toget
 
 def assert_same_examples(run, other):
     """What the first process has kept of each example is what one alone would."""
-    ours, theirs = (read_examples(one.dir.path) for one in (run, other))
+    ours, theirs = (read_example_scores(one.dir.path) for one in (run, other))
     assert ours.step == theirs.step
     np.testing.assert_array_equal(ours.count, theirs.count)
     np.testing.assert_allclose(ours.sums["loss"], theirs.sums["loss"], atol=1e-4)

@@ -24,11 +24,9 @@ from tlite.training.loop import (
     Interrupt,
     TrainingProgress,
     fit,
-    out_of,
-    score_of,
     validate,
 )
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
 
 TOKENS = np.tile(np.arange(5), 20)
 MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
@@ -49,7 +47,7 @@ TRAINING = TrainingConfig(
     ],
 )
 def test_patience_is_out_when_so_many_scores_are_no_better_than_the_best(patience, scores, ended):
-    assert out_of(patience, scores) == ended
+    assert is_out_of_patience(patience, scores) == ended
 
 
 def test_the_least_score_is_the_best_of_what_is_selected():
@@ -57,8 +55,8 @@ def test_the_least_score_is_the_best_of_what_is_selected():
     scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
     for select, score in scores.items():
         config = dataclasses.replace(TRAINING, best_metric=select)
-        assert score_of(config, line) == score
-        assert score_of(config, {"loss": None}) == math.inf
+        assert validation_score(config, line) == score
+        assert validation_score(config, {"loss": None}) == math.inf
 
 
 @pytest.fixture(scope="module")

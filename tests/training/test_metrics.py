@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tlite.errors import UserError
 from tlite.training.metrics import (
-    EXAMPLES,
+    EXAMPLES_FILE,
     MetricsFile,
     iterate_metrics,
-    parse,
-    read_examples,
+    parse_line,
+    read_example_scores,
     read_metrics,
-    save_examples,
-    split_replica,
-    summarise,
+    save_example_scores,
+    select_replica,
+    summarize_seeds,
 )
 
 
@@ -30,7 +30,7 @@ def lines(*steps):
 
 def write(path, *steps, opened_at=0):
     with MetricsFile(path) as file:
-        file.cut_after(opened_at)
+        file.truncate_after(opened_at)
         for step in steps:
             file.write(lines(step))
 
@@ -69,13 +69,14 @@ def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
 
 def test_resume_parses_the_end_of_the_metrics_only(path, monkeypatch):
     with MetricsFile(path) as file:
-        file.cut_after(0)
+        file.truncate_after(0)
         file.write(lines(*range(1, 1001)))
         parsed = []
         monkeypatch.setattr(
-            "tlite.training.metrics.parse", lambda text: parsed.append(text) or parse(text)
+            "tlite.training.metrics.parse_line",
+            lambda text: parsed.append(text) or parse_line(text),
         )
-        file.cut_after(998)
+        file.truncate_after(998)
     assert len(parsed) == 3
     assert [line["step"] for line in iterate_metrics(path)][-1] == 998
 
@@ -86,7 +87,7 @@ def test_without_locks_a_second_writer_is_noticed(path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", no_locks)
     with MetricsFile(path) as first:
-        first.cut_after(0)
+        first.truncate_after(0)
         first.write(lines(1))
         with MetricsFile(path) as second:
             second.write(lines(2))
@@ -161,8 +162,8 @@ def test_for_pictures_a_long_run_is_thinned_to_means(path):
     content.append({"step": 1000, "split": "validation", "loss": 7.0})
     path.write_text("".join(json.dumps(line) + "\n" for line in content))
     assert read_metrics(path) == content
-    assert read_metrics(path, most=5000) == content
-    thin = read_metrics(path, most=100)
+    assert read_metrics(path, max_training_lines=5000) == content
+    thin = read_metrics(path, max_training_lines=100)
     training = [line for line in thin if line["split"] == "training"]
     assert [line["step"] for line in training] == list(range(10, 1001, 10))
     assert training[1]["loss"] == pytest.approx(15.5)
@@ -172,11 +173,11 @@ def test_for_pictures_a_long_run_is_thinned_to_means(path):
 
 
 def test_the_mean_of_lines_is_of_the_replicas_that_are_not_out(path):
-    first = {"step": 1, "split": "training"} | summarise({"loss": np.array([1.0, 3.0])})
+    first = {"step": 1, "split": "training"} | summarize_seeds({"loss": np.array([1.0, 3.0])})
     out = {"loss": 5.0, "loss_spread": None, "loss_replicas": [None, 5.0], "perplexity": None}
     content = [first, first | out | {"step": 2}, first | out | {"step": 3}, first | out]
     path.write_text("".join(json.dumps(line) + "\n" for line in content))
-    one, other = read_metrics(path, most=2)
+    one, other = read_metrics(path, max_training_lines=2)
     assert (one["loss"], one["loss_replicas"]) == (3.5, [1.0, 4.0])
     assert one["loss_spread"] == first["loss_spread"]
     assert (other["loss_replicas"], other["loss_spread"]) == ([None, 5.0], None)
@@ -200,13 +201,15 @@ def test_a_replica_of_a_summary_is_the_summary_of_the_replica(losses):
     line = {"step": 3, "split": "validation"}
     for replica in range(len(losses["loss"])):
         alone = {name: values[replica : replica + 1] for name, values in losses.items()}
-        assert split_replica(line | summarise(losses), replica) == line | summarise(alone)
+        assert select_replica(line | summarize_seeds(losses), replica) == line | summarize_seeds(
+            alone
+        )
 
 
 @pytest.mark.filterwarnings("error")  # a loss that is not finite has a sentence of its own
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_summary_is_json_whatever_the_loss(bad):
-    line = summarise({"loss": np.array([bad, 1e9]), "accuracy": np.array([0.0, 1.0])})
+    line = summarize_seeds({"loss": np.array([bad, 1e9]), "accuracy": np.array([0.0, 1.0])})
     assert json.loads(json.dumps(line, allow_nan=False))["loss"] is None
 
 
@@ -217,34 +220,34 @@ LOSS = np.arange(10, dtype=np.float32).reshape(2, 5)
 
 
 def test_what_is_kept_is_read_back_without_what_fills_batches_up(tmp_path):
-    save_examples(tmp_path, 40, {"loss": LOSS, "count": COUNT})
-    save_examples(tmp_path, 50, {"loss": LOSS, "count": COUNT})
-    found = read_examples(tmp_path)
+    save_example_scores(tmp_path, 40, {"loss": LOSS, "count": COUNT})
+    save_example_scores(tmp_path, 50, {"loss": LOSS, "count": COUNT})
+    found = read_example_scores(tmp_path)
     assert found.step == 50
     np.testing.assert_array_equal(found.count, [8, 8, 3])
     np.testing.assert_array_equal(found.sums["loss"], LOSS[:, :3])
-    assert [path.name for path in tmp_path.iterdir()] == [EXAMPLES]
+    assert [path.name for path in tmp_path.iterdir()] == [EXAMPLES_FILE]
 
 
 def test_every_cut_and_flip_is_noticed_or_changes_nothing(tmp_path):
-    save_examples(tmp_path, 40, {"loss": LOSS, "count": COUNT})
-    content, right = (tmp_path / EXAMPLES).read_bytes(), read_examples(tmp_path)
-    assert read_examples(tmp_path / "nowhere") is None
+    save_example_scores(tmp_path, 40, {"loss": LOSS, "count": COUNT})
+    content, right = (tmp_path / EXAMPLES_FILE).read_bytes(), read_example_scores(tmp_path)
+    assert read_example_scores(tmp_path / "nowhere") is None
     for place in range(0, len(content), 7):
         flipped = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
         for damaged in (content[:place], flipped):
-            (tmp_path / EXAMPLES).write_bytes(damaged)
-            found = read_examples(tmp_path)
+            (tmp_path / EXAMPLES_FILE).write_bytes(damaged)
+            found = read_example_scores(tmp_path)
             if found is not None and set(found.sums) == {"loss"}:
                 assert found.step == right.step
                 np.testing.assert_array_equal(found.sums["loss"], right.sums["loss"])
 
 
 def test_objects_are_not_read(tmp_path):
-    np.savez(tmp_path / EXAMPLES, step=1, count=np.ones(1), loss=np.array([[{}]], object))
-    assert read_examples(tmp_path) is None
+    np.savez(tmp_path / EXAMPLES_FILE, step=1, count=np.ones(1), loss=np.array([[{}]], object))
+    assert read_example_scores(tmp_path) is None
 
 
 def test_a_place_that_is_gone_is_told(tmp_path):
     with pytest.raises(UserError, match="nowhere"):
-        save_examples(tmp_path / "nowhere", 1, {"loss": LOSS, "count": COUNT})
+        save_example_scores(tmp_path / "nowhere", 1, {"loss": LOSS, "count": COUNT})

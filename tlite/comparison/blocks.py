@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tlite.training.metrics import Examples
+from tlite.training.metrics import ExampleScores
 
 
 class Table(NamedTuple):
@@ -27,7 +27,9 @@ def new_examples(name: str) -> str:
     return "new stretches of text like this one" if name == "text" else f"new {name}"
 
 
-def tabulate(run: Examples, reference: Examples, measure: str, *, contiguous: bool) -> Table | None:
+def tabulate(
+    run: ExampleScores, reference: ExampleScores, measure: str, *, contiguous: bool
+) -> Table | None:
     """The scores of two runs by example; None if they were not measured alike on the same examples.
 
     Args:
@@ -48,7 +50,7 @@ def tabulate(run: Examples, reference: Examples, measure: str, *, contiguous: bo
     return Table(*(in_blocks(*one, number) for one in both), len(here) / number)
 
 
-def tabulate_one(run: Examples, measure: str) -> Table | None:
+def tabulate_one(run: ExampleScores, measure: str) -> Table | None:
     """`tabulate` of a single run on a text: the reference is 0."""
     zero = run._replace(sums=run.sums | {measure: np.zeros_like(run.sums[measure])})
     return tabulate(run, zero, measure, contiguous=True)
@@ -94,7 +96,7 @@ def block_length(scores: Float[np.ndarray, "W"]) -> float:
 
 
 def _sums_and_counts(
-    examples: Examples, measure: str
+    examples: ExampleScores, measure: str
 ) -> tuple[Float[np.ndarray, "S W"] | None, Float[np.ndarray, "W"]]:
     """Numerator and denominator of the measure; bits per byte are nats / log 2 over bytes."""
     if measure == "bits_per_byte" and "bytes" in examples.sums:

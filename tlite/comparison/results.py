@@ -12,7 +12,7 @@ from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, common_steps, read_rows, shares_initial_values
 from tlite.comparison.statistics import Difference, difference, holm
 from tlite.errors import UserError
-from tlite.training.metrics import Examples, read_examples
+from tlite.training.metrics import ExampleScores, read_example_scores
 
 EXAMPLES_OF = {GENERATOR: "text", TRANSLATOR: "pairs"}
 """Name of a validation's examples, "texts" by default; those of a generator are one text."""
@@ -56,7 +56,7 @@ def find_results(folders: Sequence[Path], smallest_effect: float | None = None) 
     if not rows:
         raise UserError(f"there is nothing to compare: {'; '.join(missing) or 'no variants'}")
     measure, reference = common_measure(rows), next((r for r in rows if not r.failed), rows[0])
-    there = read_examples(reference.folder)
+    there = read_example_scores(reference.folder)
     found = [None if r is reference else _compared(r, reference, there, measure) for r in rows]
     tested = [index for index, by in enumerate(found) if by and by.p is not None]
     for index, p in zip(tested, holm([found[i].p for i in tested]), strict=True):
@@ -70,10 +70,10 @@ def find_results(folders: Sequence[Path], smallest_effect: float | None = None) 
 
 
 def _compared(
-    row: Row, reference: Row, there: Examples | None, measure: Measure
+    row: Row, reference: Row, there: ExampleScores | None, measure: Measure
 ) -> Difference | None:
     """The difference from the reference, by examples where both have saved their scores."""
-    here, table, scale = read_examples(row.folder), None, measure.scale
+    here, table, scale = read_example_scores(row.folder), None, measure.scale
     steps = common_steps(row, reference)
     if None in steps:
         return None

@@ -24,8 +24,7 @@ from tlite.experiment import Experiment
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.loop import ended, score_of
-from tlite.training.metrics import iterate_metrics
+from tlite.training.metrics import is_finished, iterate_metrics, validation_score
 from tlite.training.run_dir import RUN, read_config
 
 
@@ -169,7 +168,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         failed = f"the training loss of {which} is not finite at step {step:,}"
     lines = [validations[step] for step in sorted(validations)]
     regular = [line for line in lines if training.is_regular(line["step"]) and not failed]
-    scores = [(score_of(training, line), line["step"]) for line in regular]
+    scores = [(validation_score(training, line), line["step"]) for line in regular]
     finite = [pair for pair in scores if pair[0] < math.inf]
     return Row(
         label=printable(" ".join(label.split())),
@@ -182,7 +181,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         last_validation=max(
             (r["step"] for r in regular if training.best_metric in r), default=None
         ),
-        finished=ended(training, lines),
+        finished=is_finished(training, lines),
         diverged=diverged,
         failed=failed,
     )

@@ -27,7 +27,7 @@ from tlite.runs.run import Run
 from tlite.runs.translator import TranslatorRun, encode_sources
 from tlite.text import NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import iterate_metrics, read_metrics, split_replica
+from tlite.training.metrics import iterate_metrics, read_metrics, select_replica
 from tlite.training.step import learning_rates
 
 EXAMPLES = 50_000  # texts that the baseline is fitted to
@@ -77,7 +77,7 @@ def inspect_run(
         draw(run, model, page, text)
         axes = pictures.plot_schedule(learning_rates(run.experiment.training))
         page.draw("schedule", axes)
-        curves = read_metrics(run.dir.metrics, most=1000)
+        curves = read_metrics(run.dir.metrics, max_training_lines=1000)
         for name in run.metrics:
             if any(line.get(name) is not None for line in curves):
                 axes, measure = pictures.plot_curves(curves, name), name.replace("_", " ")
@@ -113,7 +113,7 @@ def score(run: Run, checkpoint: str, step: int, replica: int) -> str:
     if checkpoint == "average":
         return "none is known of averaged parameters: tlite evaluate RUN --checkpoint average"
     lines = [*iterate_metrics(run.dir.metrics, "validation")]
-    found = next((split_replica(line, replica) for line in lines if line["step"] == step), {})
+    found = next((select_replica(line, replica) for line in lines if line["step"] == step), {})
     told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
     with Checkpoints(run.dir.checkpoints, run.experiment.training) as checkpoints:
         best = checkpoints.best_step() == step

@@ -17,8 +17,7 @@ from typing import Any
 from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
 from tlite.training.config import TrainingConfig
-from tlite.training.loop import ended
-from tlite.training.metrics import parse
+from tlite.training.metrics import is_finished, parse_line
 from tlite.training.run_dir import RUN, read_config
 
 SECONDS = 1.0  # between two looks
@@ -60,12 +59,12 @@ def write_all(folder: Path, writer: Writer) -> bool:
     with (folder / "metrics.jsonl").open("rb") as file, writer(folder) as write:
         while os.fstat(file.fileno()).st_size >= file.tell():
             while (text := file.readline()).endswith(b"\n"):
-                if line := parse(text):
+                if line := parse_line(text):
                     for value in values(line):
                         write(line["step"], *value)
                     validations += [line] if line["split"] == "validation" else []
             file.seek(-len(text), os.SEEK_CUR)  # of a line that is being written
-            if ended(read_training(folder), validations):
+            if is_finished(read_training(folder), validations):
                 return True
             time.sleep(SECONDS)
     return False

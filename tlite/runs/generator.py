@@ -31,8 +31,7 @@ from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer,
 from tlite.text.tokenizer import read_saved
 from tlite.training import Task, Trainer, generator_task
 from tlite.training.loader import StreamedFeed
-from tlite.training.loop import means_of
-from tlite.training.metrics import examples_of
+from tlite.training.metrics import ExampleScores, means_from_sums
 from tlite.training.run_dir import RunDir, sha256
 from tlite.training.sharding import out_of_memory
 from tlite.training.tasks import in_batches
@@ -207,7 +206,7 @@ class GeneratorRun(Run):
         batches = self.validation(split)
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
         sums = self.trainer.evaluate(parameters, batches, each=True)
-        means = means_of(sums)
+        means = means_from_sums(sums)
         line = self.line(f"step {step:,}: {split}", means, split)
         print(f"{line}, {count:,} {self.tokenizer.unit}s")
         if name := self.ensemble_name(replica):
@@ -215,7 +214,7 @@ class GeneratorRun(Run):
             print(self.line(f"{name}:", means, split))
         from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
 
-        if table := tabulate_one(examples_of(step, sums), "loss"):
+        if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
             print(interval(table.run, "text", ".4f"))
 
 

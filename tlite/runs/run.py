@@ -32,8 +32,8 @@ from tlite.models.parameters import from_named_arrays
 from tlite.terminal import printable
 from tlite.training import Task, Trainer, TrainState
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import fit, means_of
-from tlite.training.metrics import MetricsFile, read_metrics, save_examples
+from tlite.training.loop import fit
+from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
 from tlite.training.precision import bfloat16_hardware
 from tlite.training.run_dir import (
     ROOT,
@@ -347,7 +347,7 @@ class Run(abc.ABC):
         step = Checkpoints(self.dir.checkpoints).steps()[-1]
         self._evaluated = step, self.sums_by_example(state.parameters, batches)
         if distributed.is_process0():  # for `tlite compare`
-            save_examples(self.dir.path, *self._evaluated)
+            save_example_scores(self.dir.path, *self._evaluated)
         if report:
             self.report()
         return self
@@ -360,7 +360,7 @@ class Run(abc.ABC):
             sums = self._evaluated[1]
         else:
             sums = self.trainer.evaluate(parameters, self.validation())
-        self.print_report(means_of(sums), parameters, step)
+        self.print_report(means_from_sums(sums), parameters, step)
 
     def init_state(self) -> TrainState:
         """Return the state before the first step."""
@@ -458,7 +458,7 @@ class Run(abc.ABC):
             )
             score = jax.jit(F.float32_products(evaluate))
             sums = jax.device_get(score(ensemble, jax.device_put(batches, batch_sharding)))
-        return means_of({name: values[None] for name, values in sums.items()})
+        return means_from_sums({name: values[None] for name, values in sums.items()})
 
     # Files
 
@@ -481,7 +481,7 @@ class Run(abc.ABC):
         """Draw metrics of training and validation by step."""
         from tlite import pictures  # matplotlib is slow to import
 
-        lines = read_metrics(self.dir.metrics, most=1000)
+        lines = read_metrics(self.dir.metrics, max_training_lines=1000)
         self.save_plots({name: partial(pictures.plot_curves, lines, name) for name in names})
 
     def save_plots(self, plots: dict) -> None:

@@ -8,7 +8,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -31,8 +31,15 @@ from tlite import distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
-from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, iterate_metrics, last_training_line, summarise
+from tlite.training.metrics import (
+    MetricsFile,
+    is_out_of_patience,
+    iterate_metrics,
+    last_training_line,
+    means_from_sums,
+    summarize_seeds,
+    validation_score,
+)
 from tlite.training.run_dir import check_shared
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
@@ -81,7 +88,7 @@ def fit(
         signal = loop.train()
         checkpoints.wait()
         distributed.broadcast_from_process0(
-            metrics.check
+            metrics.check_unchanged
         )  # all wait until process 0 has renamed the checkpoint
     loop.report_end(signal)
     return loop.state
@@ -115,7 +122,7 @@ class Loop:
         self.state, self.step = restore(self.trainer, self.checkpoints, start=start)
         if self.step:
             self.checkpoints.put_right(self.step)
-        self.metrics.cut_after(self.step)
+        self.metrics.truncate_after(self.step)
         self.scores, self.diverged = self.read_history()
 
     def read_history(self) -> tuple[dict[int, float], set[int]]:
@@ -124,7 +131,7 @@ class Loop:
 
         def read():
             lines = (n for n in iterate_metrics(path, "validation") if config.is_regular(n["step"]))
-            scores = [(line["step"], score_of(config, line)) for line in lines]
+            scores = [(line["step"], validation_score(config, line)) for line in lines]
             losses = last_training_line(path).get("loss_replicas", [])
             return scores, [i for i, loss in enumerate(losses) if loss is None]
 
@@ -158,7 +165,7 @@ class Loop:
         return True
 
     def is_out_of_patience(self) -> bool:
-        return out_of(self.trainer.config.patience, [*self.scores.values()])
+        return is_out_of_patience(self.trainer.config.patience, [*self.scores.values()])
 
     def agreed(self) -> int:
         """All-gather pending signals and adopt process 0's `steps_per_call`.
@@ -197,7 +204,9 @@ class Loop:
         finite = np.isfinite(losses["loss"])
         lines = [
             {"step": first + i + 1, "split": "training"}
-            | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity, finite[i])
+            | summarize_seeds(
+                {n: v[i] for n, v in losses.items()}, trainer.task.perplexity, finite[i]
+            )
             | {"tokens_per_second": round(rate)}
             for i in range(num_steps)
         ]
@@ -222,12 +231,12 @@ class Loop:
                 raise
             return None
         alive = [i not in self.diverged for i in range(self.trainer.config.seeds)]
-        line = summarise(means, self.trainer.task.perplexity, np.array(alive))
+        line = summarize_seeds(means, self.trainer.task.perplexity, np.array(alive))
         line = distributed.broadcast_from_process0(
             lambda: {"step": self.step, "split": "validation"} | line
         )
         self.metrics.write([line])
-        score = score_of(self.trainer.config, line)
+        score = validation_score(self.trainer.config, line)
         self.checkpoints.record_score(self.step, score)
         self.scores[self.step] = score
         return math.inf if line["loss"] is None else line["loss"]
@@ -289,30 +298,6 @@ def check_folder(folder: Path) -> None:
     print(f"{folder} has no checkpoint yet: beginning at step 0")
 
 
-def out_of(patience: int, scores: list[float]) -> bool:
-    """True if the lowest score is not among the last `patience`; never with 0."""
-    return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
-
-
-def ended(config: TrainingConfig, validations: list[dict]) -> bool:
-    """True if a run with these validations is at its last step, or out of patience."""
-    if validations and validations[-1]["step"] >= config.steps:
-        return True
-    return out_of(config.patience, regular_scores(config, validations))
-
-
-def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """Return the scores of the scheduled validations from their lines of metrics."""
-    return [score_of(config, line) for line in validations if config.is_regular(line["step"])]
-
-
-def score_of(config: TrainingConfig, line: dict) -> float:
-    """Return the score of a validation, lower is better; infinity if its loss is not finite."""
-    if None in (line.get("loss"), value := line.get(config.best_metric)):
-        return math.inf
-    return value if config.best_metric == "loss" else -value
-
-
 def restore(
     trainer: Trainer,
     checkpoints: Checkpoints,
@@ -328,14 +313,7 @@ def restore(
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """Return the means (M,) over all batches, for parameters by name (M, ...)."""
-    return means_of(trainer.evaluate(parameters, batches))
-
-
-def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the means (M,) of sums (M, ...), which are divided by the sums of `count`."""
-    totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
-    count = totals.pop("count")
-    return {name: total / count for name, total in totals.items()}
+    return means_from_sums(trainer.evaluate(parameters, batches))
 
 
 class Interrupt(distributed.Signals):

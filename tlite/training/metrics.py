@@ -1,14 +1,15 @@
-"""What training finds: metrics.jsonl has a line for each step and each validation, appended as they
-happen; examples.npz the scores of each example of the validation part at the last validation.
+"""Metrics of a run: metrics.jsonl, and the score of each validation example in examples.npz.
 
-Of these it has arrays of NumPy: the step, the weight of each example (N,), and by seed (M, N) its
-sums, so that their total by that of the weights is the mean in metrics.jsonl.
+metrics.jsonl has a line for each training step and each validation, in order. examples.npz has the
+step of the last validation, the weight of each example (N,), and for each metric the weighted
+scores by seed (M, N): their sum over the sum of the weights is the mean in metrics.jsonl.
 """
 
 import contextlib
 import fcntl
 import io
 import json
+import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator
@@ -19,41 +20,42 @@ import numpy as np
 from jaxtyping import Float
 
 from tlite.errors import UserError, disk_errors
+from tlite.training.config import TrainingConfig
 from tlite.training.run_dir import replace_file
 
-EXAMPLES = "examples.npz"
+EXAMPLES_FILE = "examples.npz"
 
 
-@np.errstate(invalid="ignore", over="ignore")  # the loop warns of what is not finite
-def summarise(
-    losses: dict[str, np.ndarray], perplexity: bool = True, alive: np.ndarray | None = None
+@np.errstate(invalid="ignore", over="ignore")  # the loop warns about values that are not finite
+def summarize_seeds(
+    values: dict[str, np.ndarray], perplexity: bool = True, alive: np.ndarray | None = None
 ) -> dict:
-    """Mean over seeds (M,) of each loss and, for several, the spread and each seed's value.
+    """Return each metric's mean over seeds and, with several seeds, its SD and each seed's value.
 
     Args:
-        losses: values of each loss by seed (M,); what is not finite becomes null.
-        perplexity: add exp(loss), for a loss that is the mean over tokens.
-        alive: (M,), False for the diverged seeds, which mean and spread leave out.
+        values: values of each metric by seed (M,); those that are not finite become null.
+        perplexity: add exp(loss), for a loss that is a mean over tokens.
+        alive: (M,), False for diverged seeds, which mean and SD exclude.
     """
     line = {}
-    if perplexity and "loss" in losses:
-        losses = {**losses, "perplexity": np.exp(np.minimum(losses["loss"], 700.0))}
-    for name, values in losses.items():
-        values = np.asarray(values, np.float64)
-        chosen = values if alive is None or not alive.any() else values[alive]
-        line[name] = _short(chosen.mean())
-        if len(values) > 1:
-            line[f"{name}_spread"] = _short(chosen.std(ddof=1)) if len(chosen) > 1 else None
-            line[f"{name}_replicas"] = list(map(_short, values))
+    if perplexity and "loss" in values:
+        values = {**values, "perplexity": np.exp(np.minimum(values["loss"], 700.0))}
+    for name, by_seed in values.items():
+        by_seed = np.asarray(by_seed, np.float64)
+        selected = by_seed if alive is None or not alive.any() else by_seed[alive]
+        line[name] = _round(selected.mean())
+        if len(by_seed) > 1:
+            line[f"{name}_spread"] = _round(selected.std(ddof=1)) if len(selected) > 1 else None
+            line[f"{name}_replicas"] = list(map(_round, by_seed))
     return line
 
 
-def _short(value: float) -> float | None:
+def _round(value: float) -> float | None:
     return float(f"{value:.8g}") if np.isfinite(value) else None
 
 
 class MetricsFile:
-    """Appends to metrics.jsonl; with several processes only in the one that is `writing`.
+    """Appends to metrics.jsonl, in the process that is `writing`; does nothing in the others.
 
     Raises:
         UserError: another process has it open for writing, or it can't be written.
@@ -65,8 +67,8 @@ class MetricsFile:
             return
         with disk_errors(path):
             self._file = path.open("ab")
-        # The lock ends with the process, however that ends. Where the file system has no locks,
-        # `check` notices what another process writes.
+        # The lock ends with the process, however that ends. On a file system without locks,
+        # `check_unchanged` detects another writer.
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,14 +76,14 @@ class MetricsFile:
                 raise UserError(f"{path.parent} is being trained by another process") from None
         self._size = self._file.tell()
 
-    def cut_after(self, step: int) -> None:
-        """Drop the lines of later steps."""
+    def truncate_after(self, step: int) -> None:
+        """Remove the lines of later steps."""
         if self._file:
             with disk_errors(self.path):
-                self._size = self._file.truncate(end_of_step(self.path, step))
+                self._size = self._file.truncate(_end_of_step(self.path, step))
 
     def write(self, lines: list[dict]) -> None:
-        """All of the lines; a process that is killed after this does not lose them.
+        """Append lines; they survive a kill of this process from here on.
 
         Raises:
             UserError: the disk is full, or the run folder was removed or moved.
@@ -91,19 +93,19 @@ class MetricsFile:
                 content = "".join(json.dumps(line) + "\n" for line in lines).encode()
                 self._size += self._file.write(content)
                 self._file.flush()
-            self.check()
+            self.check_unchanged()
 
-    def check(self) -> None:
-        """Raise a `UserError` if the file is not what this process has written."""
+    def check_unchanged(self) -> None:
+        """Raise a `UserError` if the file is not the one that this process has written."""
         status = os.fstat(self._file.fileno())
         try:
-            there = os.path.samestat(status, self.path.stat())
+            is_same = os.path.samestat(status, self.path.stat())
         except FileNotFoundError:
-            there = False
-        if not there or status.st_size != self._size:
-            how = "written by another process" if there else "removed or replaced"
+            is_same = False
+        if not is_same or status.st_size != self._size:
+            event = "written by another process" if is_same else "removed or replaced"
             raise UserError(
-                f"{self.path} was {how} during training: nothing more can be saved there"
+                f"{self.path} was {event} during training: nothing more can be saved there"
             )
 
     def __enter__(self):
@@ -115,8 +117,8 @@ class MetricsFile:
                 self._file.close()
 
 
-def lines_backwards(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file from the last to the first, each with the offset of its end."""
+def _lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file from the last to the first, each with the offset of its end."""
     if not path.exists() or not path.stat().st_size:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -127,24 +129,24 @@ def lines_backwards(path: Path) -> Iterator[tuple[int, bytes]]:
             end = start
 
 
-def end_of_step(path: Path, step: int) -> int:
+def _end_of_step(path: Path, step: int) -> int:
     """Return the offset in bytes after the last complete line of `step` or an earlier one."""
     if not step:
         return 0
-    for end, text in lines_backwards(path):
-        if text.endswith(b"\n") and (line := parse(text)) and line["step"] <= step:
+    for end, text in _lines_from_end(path):
+        if text.endswith(b"\n") and (line := parse_line(text)) and line["step"] <= step:
             return end
     return 0
 
 
 def last_training_line(path: Path) -> dict:
     """Return the last complete training line; {} if there is none."""
-    lines = (parse(text) for _, text in lines_backwards(path))
+    lines = (parse_line(text) for _, text in _lines_from_end(path))
     return next((line for line in lines if line and line["split"] == "training"), {})
 
 
-def parse(text: bytes) -> dict | None:
-    """A line as it was written, or None: cut short by a kill, or foreign."""
+def parse_line(text: bytes) -> dict | None:
+    """Return a line as a dict; None if it is incomplete (after a kill) or no line of metrics."""
     try:
         line = json.loads(text)
         values = [value for name, value in line.items() if name not in ("step", "split")]
@@ -157,57 +159,60 @@ def parse(text: bytes) -> dict | None:
 
 
 def iterate_metrics(path: Path, split: str = "") -> Iterator[dict]:
-    """Every line that was written whole, of one split if asked; others are passed over."""
+    """Yield every complete line, of one split if `split` is not empty; skip all others."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for text in file:
-            if split.encode() in text and (line := parse(text)) and split in ("", line["split"]):
+            line = parse_line(text) if split.encode() in text else None
+            if line and split in ("", line["split"]):
                 yield line
 
 
-def read_metrics(path: Path, most: int | None = None) -> list[dict]:
-    """The lines of metrics.jsonl; of training at most so many, each the mean of neighbours.
+def read_metrics(path: Path, max_training_lines: int | None = None) -> list[dict]:
+    """Return the lines of metrics.jsonl.
 
-    A picture needs no more than a thousand or two, however long the run was.
+    Args:
+        max_training_lines: average neighbouring training lines until there are no more than these:
+            enough for a plot of a long run. None: return every line.
     """
-    if most is None or not path.exists():
+    if max_training_lines is None or not path.exists():
         return list(iterate_metrics(path))
     with path.open("rb") as file:
-        width = -(-sum(b'"training"' in text for text in file) // most)
-    return list(thinned(iterate_metrics(path), width))
+        num_lines = sum(b'"training"' in text for text in file)
+    return list(_average_groups(iterate_metrics(path), -(-num_lines // max_training_lines)))
 
 
-def thinned(lines: Iterable[dict], width: int) -> Iterator[dict]:
-    """Validations as they are, and of so many lines of training, as they come, the mean."""
+def _average_groups(lines: Iterable[dict], size: int) -> Iterator[dict]:
+    """Yield validation lines unchanged, and the average of every `size` training lines."""
     group = []
     for line in lines:
         if line["split"] == "validation":
             yield line
             continue
         group.append(line)
-        if len(group) >= width:
-            yield mean_line(group)
+        if len(group) >= size:
+            yield average_lines(group)
             group = []
     if group:
-        yield mean_line(group)
+        yield average_lines(group)
 
 
-def mean_line(lines: list[dict]) -> dict:
-    """One line for several: their last step, and the means of what is known of each value."""
+def average_lines(lines: list[dict]) -> dict:
+    """Return one line with the last step and the mean of each metric's values that are not null."""
     mean = lines[-1].copy()
     for name in [name for name in mean if name not in ("step", "split")]:
-        with contextlib.suppress(ValueError):  # a foreign line has other replicas
+        with contextlib.suppress(ValueError):  # lines with another number of seeds
             values = np.array([line.get(name) for line in lines], np.float64)
-            known = np.isfinite(values)
+            finite = np.isfinite(values)
             with np.errstate(invalid="ignore"):
-                means = np.where(known, values, 0.0).sum(0) / known.sum(0)
-            mean[name] = np.where(np.isfinite(means), means, None).tolist()  # NaN is null
+                means = np.where(finite, values, 0.0).sum(0) / finite.sum(0)
+            mean[name] = np.where(np.isfinite(means), means, None).tolist()
     return mean
 
 
-def split_replica(line: dict, replica: int) -> dict:
-    """A line of several replicas as the line of one of them."""
+def select_replica(line: dict, replica: int) -> dict:
+    """Return the line of one replica from that of several."""
     return {
         name: line[f"{name}_replicas"][replica] if f"{name}_replicas" in line else value
         for name, value in line.items()
@@ -215,42 +220,81 @@ def split_replica(line: dict, replica: int) -> dict:
     }
 
 
-class Examples(NamedTuple):
-    """The windows, texts or pairs of a validation, in their order."""
+# Scores of validations
+
+
+def means_from_sums(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the means (M,) of sums (M, ...), which are divided by the sums of `count`."""
+    totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
+    count = totals.pop("count")
+    return {name: total / count for name, total in totals.items()}
+
+
+def validation_score(config: TrainingConfig, line: dict) -> float:
+    """Return the score of a validation, lower is better; infinity if its loss is not finite."""
+    if None in (line.get("loss"), value := line.get(config.best_metric)):
+        return math.inf
+    return value if config.best_metric == "loss" else -value
+
+
+def scheduled_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
+    """Return the scores of the scheduled validations from their lines."""
+    return [
+        validation_score(config, line) for line in validations if config.is_regular(line["step"])
+    ]
+
+
+def is_out_of_patience(patience: int, scores: list[float]) -> bool:
+    """Return True if the lowest score is not among the last `patience`; False if that is 0."""
+    return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
+
+
+def is_finished(config: TrainingConfig, validations: list[dict]) -> bool:
+    """Return True if a run with these validations is at its last step or out of patience."""
+    if validations and validations[-1]["step"] >= config.steps:
+        return True
+    return is_out_of_patience(config.patience, scheduled_scores(config, validations))
+
+
+# Scores of examples
+
+
+class ExampleScores(NamedTuple):
+    """Scores of the validation examples (windows, texts or pairs), in their order."""
 
     step: int
-    """Of the checkpoint."""
+    """Step of the checkpoint."""
     count: Float[np.ndarray, "N"]
-    """What each counts: targets of a window or a pair, 1 for a text."""
+    """Weight of each example: the number of its targets; 1 for a text."""
     sums: dict[str, Float[np.ndarray, "M N"]]
-    """By name of the measure; of an example over its targets."""
+    """For each metric the sum over each example's targets, by seed."""
+
+    @classmethod
+    def from_rows(cls, step: int, sums: dict[str, Float[np.ndarray, "M E"]]) -> "ExampleScores":
+        """Return the scores without the padding of the last batch.
+
+        Args:
+            sums: result of `Trainer.evaluate(each=True)`, with `count`.
+        """
+        is_example = sums["count"][0] > 0
+        scores = {name: np.asarray(values)[:, is_example] for name, values in sums.items()}
+        return cls(step, scores.pop("count")[0], scores)
 
 
-def save_examples(folder: Path, step: int, sums: dict[str, Float[np.ndarray, "M N"]]) -> None:
-    """Write `examples_of` into a run's folder: the file is complete, or as it was before."""
-    examples, file = examples_of(step, sums), io.BytesIO()
-    np.savez(file, step=step, count=examples.count, **examples.sums, allow_pickle=False)
-    replace_file(folder / EXAMPLES, file.getvalue())
+def save_example_scores(folder: Path, step: int, sums: dict[str, Float[np.ndarray, "M E"]]) -> None:
+    """Write `ExampleScores.from_rows(step, sums)` into a run folder, atomically."""
+    scores, file = ExampleScores.from_rows(step, sums), io.BytesIO()
+    np.savez(file, step=step, count=scores.count, **scores.sums, allow_pickle=False)
+    replace_file(folder / EXAMPLES_FILE, file.getvalue())
 
 
-def examples_of(step: int, sums: dict[str, Float[np.ndarray, "M E"]]) -> Examples:
-    """The examples among the rows of all batches, the last of which is padded.
-
-    Args:
-        sums: by name and row, as `Trainer.evaluate(each=True)` returns them, `count` among them.
-    """
-    counts = sums["count"][0] > 0
-    kept = {name: np.asarray(values)[:, counts] for name, values in sums.items()}
-    return Examples(step, kept.pop("count")[0], kept)
-
-
-def read_examples(folder: Path) -> Examples | None:
-    """Those of a run; None where there are none, or what is there can't be read."""
+def read_example_scores(folder: Path) -> ExampleScores | None:
+    """Return the scores of a run; None if their file is missing or damaged."""
     try:
-        with np.load(folder / EXAMPLES, allow_pickle=False) as file:
+        with np.load(folder / EXAMPLES_FILE, allow_pickle=False) as file:
             arrays = dict(file)
         step, count = int(arrays.pop("step")), arrays.pop("count")
         fits = all(a.ndim == 2 and a.shape[1:] == count.shape for a in arrays.values())
-    except Exception:  # of zip's and NumPy's, of many types: a damaged file is none
+    except Exception:  # zipfile and NumPy raise errors of many types for a damaged file
         return None
-    return Examples(step, count, arrays) if fits else None
+    return ExampleScores(step, count, arrays) if fits else None
