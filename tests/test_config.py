@@ -221,7 +221,7 @@ def test_override_changes_fields_by_dotted_name(changes, fields):
     assert override(ROTARY, changes) == dataclasses.replace(ROTARY, model=model)
 
 
-@pytest.mark.parametrize("path", NO_CHANGES)
+@pytest.mark.parametrize("path", sorted(NO_CHANGES))
 def test_override_names_field_value_and_type(path):
     value, message = NO_CHANGES[path]
     with pytest.raises(ValueError, match=f"^{message.replace('?', chr(92) + '?')}"):
@@ -245,8 +245,8 @@ def test_override_changes_blocks_of_a_pattern():
 
 
 def test_override_creates_components_that_are_none():
-    changed = override(ROTARY, {"pretraining.folder": "gpt2", "tokenizer": "bpe:300"})
-    assert (changed.pretraining, changed.tokenizer) == (Pretrained("gpt2"), BPE(300))
-    assert override(ROTARY, {"pretraining": "gpt2"}).pretraining == Pretrained("gpt2")
-    with pytest.raises(ValueError, match="pretraining: Pretrained lacks folder"):
-        override(ROTARY, {"pretraining.sha256": "x"})
+    changed = override(ROTARY, {"init_from.folder": "gpt2", "tokenizer": "bpe:300"})
+    assert (changed.init_from, changed.tokenizer) == (Pretrained("gpt2"), BPE(300))
+    assert override(ROTARY, {"init_from": "gpt2"}).init_from == Pretrained("gpt2")
+    with pytest.raises(ValueError, match="init_from: Pretrained lacks folder"):
+        override(ROTARY, {"init_from.sha256": "x"})

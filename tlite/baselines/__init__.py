@@ -12,4 +12,8 @@ from tlite.baselines.logistic import (
 )
 from tlite.baselines.sentences import parabolic_average
 
-__all__ = [name for name in globals() if name[0] != "_"]
+__all__ = [
+    "LogisticConfig", "LogisticRegression", "bag_of_words", "binary_cross_entropy",
+    "gradient_descent", "log_count_ratios", "logistic_regression", "parabolic_average",
+    "with_bigrams",
+]  # fmt: skip

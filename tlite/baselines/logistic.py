@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.config import validate_fields
 from tlite.functional.random import mix
 

@@ -22,7 +22,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from tlite import distributed
+import tlite.distributed as distributed
 from tlite.cli import options
 from tlite.distributed import devices
 from tlite.errors import CollectiveError, Interrupted, UserError, lack_of_memory, system_reason

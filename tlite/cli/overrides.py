@@ -27,7 +27,7 @@ from tyro.constructors import (
 from tlite.cli import REGISTRY, WrongOption, parse
 from tlite.cli.options import Train, one_word
 from tlite.errors import UserError
-from tlite.experiment import Experiment
+from tlite.experiment import BaseExperiment
 from tlite.functional import ACTIVATIONS
 from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig
 from tlite.models.config import PRESETS
@@ -52,10 +52,10 @@ def read_experiments(
     name: str,
     asked: Train,
     words: list[str],
-    experiment: Experiment,
-    own: dict[str, Experiment],
+    experiment: BaseExperiment,
+    own: dict[str, BaseExperiment],
     about: str = "",
-) -> dict[str, Experiment]:
+) -> dict[str, BaseExperiment]:
     """Return the experiments that `tlite train NAME` trains, by variant name; "" for a single one.
 
     Args:
@@ -91,8 +91,8 @@ def read_experiments(
 
 
 def with_options(
-    asked: Any, experiment: Experiment, words: list[str], program: str, about: str
-) -> tuple[Any, Experiment]:
+    asked: Any, experiment: BaseExperiment, words: list[str], program: str, about: str
+) -> tuple[Any, BaseExperiment]:
     """What is asked of a command, and its experiment, as words say beside each other."""
     experiment, words = choose(experiment, words)
 
@@ -106,7 +106,7 @@ def with_options(
 
 
 def settings_of(
-    experiment: Experiment, vary: Sequence[Sequence[str]], others: list[str]
+    experiment: BaseExperiment, vary: Sequence[Sequence[str]], others: list[str]
 ) -> list[list[tuple[str, list[str]]]]:
     """Of each field that is varied its values, as variants' names and as a command line say them.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.cli.options import Classify, Generate, Translate
 from tlite.data.reading import read_lines
 from tlite.decoding import Sampler
@@ -17,7 +17,7 @@ from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.runs.classifier import are_cut, encode_texts, probabilities
 from tlite.runs.generator import end_ids, prompt_tokens, write_sample
-from tlite.runs.models import open_model
+from tlite.runs.models import open_model, warn_unsupported_generation
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import printable, show
 from tlite.text import Tokenizer

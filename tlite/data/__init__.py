@@ -1,9 +1,35 @@
 """Where examples come from, and how they become batches."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from tlite.data.corpus import Corpus, Tokens
-from tlite.data.examples import Example, LabelledText, Pair, ParallelText
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare
-from tlite.data.synthetic import CopyTask, NumberWords, SyntheticReviews
 from tlite.data.windows import draw_windows, every_window, places, split_tokens
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+if TYPE_CHECKING:
+    from tlite.data.examples import Example, LabelledText, Pair, ParallelText
+    from tlite.data.synthetic import CopyTask, NumberWords, SyntheticReviews
+
+FILES = {
+    "Example": "tlite.data.examples",
+    "LabelledText": "tlite.data.examples",
+    "Pair": "tlite.data.examples",
+    "ParallelText": "tlite.data.examples",
+    "CopyTask": "tlite.data.synthetic",
+    "NumberWords": "tlite.data.synthetic",
+    "SyntheticReviews": "tlite.data.synthetic",
+}
+"""Module of each name that is imported when it is used."""
+
+__all__ = [
+    "BuiltinText", "CopyTask", "Corpus", "Example", "LabelledText", "NumberWords", "Pair",
+    "ParallelText", "Shakespeare", "SyntheticReviews", "TextFile", "TextSource", "TinyShakespeare",
+    "Tokens", "draw_windows", "every_window", "places", "split_tokens",
+]  # fmt: skip
+
+
+def __getattr__(name: str):
+    if name in FILES:
+        return getattr(importlib.import_module(FILES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

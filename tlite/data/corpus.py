@@ -27,8 +27,7 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from tlite.config import check_size
-from tlite.data.reading import is_there, locate, read_json
-from tlite.data.tables import Part
+from tlite.data.reading import Part, is_there, locate, read_json
 from tlite.errors import UserError
 
 NAME = "corpus.json"

@@ -9,10 +9,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import tyro
 
-from tlite.data.reading import find, kind_of, read_lines
+from tlite.data.reading import Part, find, kind_of, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import (
-    Part,
     column_of,
     import_datasets,
     in_order,

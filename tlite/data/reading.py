@@ -11,11 +11,12 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tlite.distributed.devices import cache_folder
 from tlite.errors import UserError
 
+Part = Literal["training", "validation", "test"]
 ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6
 STDIN = "standard input"

@@ -16,6 +16,7 @@ from typing import ClassVar
 from rich.progress import wrap_file
 
 from tlite.data.reading import (
+    Part,
     data_folder,
     find,
     is_table,
@@ -24,8 +25,6 @@ from tlite.data.reading import (
     pieces,
     read_text,
 )
-from tlite.data.table_data import TableData
-from tlite.data.tables import Part, column_of, is_saved
 from tlite.errors import UserError
 from tlite.terminal import printable
 from tlite.user_code import run_file, shipped_experiments
@@ -59,6 +58,8 @@ class TextFile:
 
     def reads(self, part: Part) -> list[str]:
         """The file that every part is read from."""
+        from tlite.data.tables import is_saved
+
         there = is_saved(self.path) or is_there(Path(self.path))
         return [os.path.realpath(self.path)] if there else []
 
@@ -74,6 +75,9 @@ class TextFile:
         """
         if not self._is_table or self.text_column:
             return self
+        from tlite.data.table_data import TableData
+        from tlite.data.tables import column_of
+
         column = column_of(*TableData(path=self.path).with_path().first_row(), "text")
         print(printable(f"text: {column!r}"), flush=True)
         return dataclasses.replace(self, text_column=column)
@@ -83,12 +87,16 @@ class TextFile:
             raise UserError("no text given: name a file with --path")
         if not self._is_table:
             return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
+        from tlite.data.table_data import TableData
+
         table = TableData(path=self.path).with_path()  # of several splits the one to train on
         texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))
 
     @property
     def _is_table(self) -> bool:
+        from tlite.data.tables import is_saved
+
         return is_table(Path(self.path)) or is_saved(self.path)
 
 

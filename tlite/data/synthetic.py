@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tlite.data.examples import Example, Pair
-from tlite.data.tables import Part
+from tlite.data.reading import Part
 from tlite.errors import UserError, needs_extra
 
 MOST = 10_000_000

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tlite.config import validate_fields
-from tlite.data.reading import find, is_table, kind_of, locate
+from tlite.data.reading import Part, find, is_table, kind_of, locate
 from tlite.data.tables import (
-    Part,
     file_rows,
     held_out,
     hub_rows,

@@ -13,11 +13,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tlite.data.reading import KINDS, ending, is_table, is_there, json_object, kind_of, text_lines
+from tlite.data.reading import (
+    KINDS,
+    ending,
+    is_table,
+    is_there,
+    json_object,
+    kind_of,
+    text_lines,
+)
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
-Part = Literal["training", "validation", "test"]
 Side = Literal["training", "validation"]
 Row = TypeVar("Row")
 SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes

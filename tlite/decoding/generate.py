@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Int, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.config import check_size
 from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache

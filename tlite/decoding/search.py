@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.decoding.generate import grow_caches, is_state, unroll_blocks
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID

@@ -77,4 +77,19 @@ from tlite.functional.positions import (
 from tlite.functional.random import dropout_mask, fold_in, permuted_index, random_bits
 from tlite.functional.recurrent import chunked_gated_delta_rule, gated_delta_rule
 
-__all__ = [name for name, value in [*globals().items()] if callable(value) or name.isupper()]
+__all__ = [
+    "ACTIVATIONS", "AttentionParameters", "FeedForwardParameters", "KeyValues", "LinearParameters",
+    "NormParameters", "State", "Tap", "accuracy", "add_positions", "alibi", "apply_temperature",
+    "bind_supported_kwargs", "cache_mask", "causal_mask", "check_length", "check_tokens",
+    "chunked_causal_attention", "chunked_gated_delta_rule", "combine_masks", "cross_entropy",
+    "dropout", "dropout_mask", "embed", "feed_forward", "float32_products", "fold_in",
+    "fused_attention", "gated_delta_rule", "greedy", "interpolate_positions", "keep_min_p",
+    "keep_top_k", "keep_top_p", "layer_norm", "linear", "llama3_frequencies", "matmul",
+    "merge_heads", "mixed_attention", "multi_head_attention", "no_tap", "padding_mask",
+    "permuted_index", "positions_from", "random_bits", "relative_position_buckets",
+    "repetition_penalty", "rms_norm", "rotary_angles", "rotary_frequencies", "rotate", "sample",
+    "scaled_dot_product_attention", "scoped", "segment_ids", "segment_mask", "sinusoidal_positions",
+    "soft_cap", "split_heads", "squared_relu", "token_cross_entropy", "unembed",
+    "unsupported_kwargs", "update_cache", "window_mask", "with_repeated_kv",
+    "yarn_attention_factor", "yarn_frequencies",
+]  # fmt: skip

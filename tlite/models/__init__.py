@@ -1,8 +1,9 @@
 """Models: functions of tokens, composed of the equations of `tlite.functional`."""
 
-from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+import importlib
+from typing import TYPE_CHECKING
+
 from tlite.models.block import BlockParameters, apply_layer, apply_norm, attend, block
-from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
 from tlite.models.components import (
     ALiBi,
     Attention,
@@ -22,28 +23,66 @@ from tlite.models.components import (
     Sinusoidal,
 )
 from tlite.models.config import GeneratorConfig, MaskedConfig, TransformerConfig
-from tlite.models.encoder import Encoder, MaskedLM
-from tlite.models.ensemble import Ensemble
 from tlite.models.init import init_block, init_layer
 from tlite.models.inputs import BlockInputs
 from tlite.models.parameters import count_parameters
-from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 from tlite.models.transformer import CausalLM, Transformer
 
-MODELS = {
-    TransformerConfig: Encoder,
-    GeneratorConfig: CausalLM,
-    ClassifierConfig: SequenceClassifier,
-    LogisticConfig: LogisticRegression,
-    MaskedConfig: MaskedLM,
-    Seq2SeqConfig: Seq2Seq,
+if TYPE_CHECKING:
+    from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+    from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
+    from tlite.models.encoder import Encoder, MaskedLM
+    from tlite.models.ensemble import Ensemble
+    from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
+
+FILES = {
+    "LogisticConfig": "tlite.baselines.logistic",
+    "LogisticRegression": "tlite.baselines.logistic",
+    "ClassifierConfig": "tlite.models.classifier",
+    "Pool": "tlite.models.classifier",
+    "SequenceClassifier": "tlite.models.classifier",
+    "Wide": "tlite.models.classifier",
+    "Encoder": "tlite.models.encoder",
+    "MaskedLM": "tlite.models.encoder",
+    "Ensemble": "tlite.models.ensemble",
+    "Seq2Seq": "tlite.models.seq2seq",
+    "Seq2SeqConfig": "tlite.models.seq2seq",
+    "SpecialTokens": "tlite.models.seq2seq",
+    "TranslatorHead": "tlite.models.seq2seq",
 }
+"""Module of each name that is imported when it is used."""
+
+MODELS = {
+    "ClassifierConfig": "SequenceClassifier",
+    "GeneratorConfig": "CausalLM",
+    "LogisticConfig": "LogisticRegression",
+    "MaskedConfig": "MaskedLM",
+    "Seq2SeqConfig": "Seq2Seq",
+    "TransformerConfig": "Encoder",
+}
+"""Name of the model by that of its config."""
 
 
 def make_model(config, *, rng):
     """Return the model of a config, or of a subclass of one, with initial parameters."""
-    kind = next(kind for kind in type(config).__mro__ if kind in MODELS)
-    return MODELS[kind](config, rng=rng)
+    base = next(kind for kind in type(config).__mro__ if kind.__module__.startswith("tlite."))
+    name = MODELS[base.__name__]
+    model = globals().get(name) or getattr(importlib.import_module(FILES[name]), name)
+    return model(config, rng=rng)
 
 
-__all__ = [name for name in globals() if name[0] != "_"]  # public names, for type checkers too
+__all__ = [
+    "MODELS", "ALiBi", "Attention", "Block", "BlockInputs", "BlockParameters", "CausalLM",
+    "ClassifierConfig", "Embedding", "Encoder", "Ensemble", "FeedForward", "GeneratorConfig",
+    "LMHead", "Learned", "LogisticConfig", "LogisticRegression", "Loop", "MaskedConfig", "MaskedLM",
+    "NoPositions", "Norm", "Pool", "Positions", "Projection", "Relative", "Rotary", "RotaryScaling",
+    "Seq2Seq", "Seq2SeqConfig", "SequenceClassifier", "Sinusoidal", "SpecialTokens", "Transformer",
+    "TransformerConfig", "TranslatorHead", "Wide", "apply_layer", "apply_norm", "attend", "block",
+    "count_parameters", "init_block", "init_layer", "make_model",
+]  # fmt: skip
+
+
+def __getattr__(name: str):
+    if name in FILES:
+        return getattr(importlib.import_module(FILES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

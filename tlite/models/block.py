@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.models.components import Attention, FeedForward, Norm, NormFunction
 from tlite.models.config import ATTENTION_FUNCTIONS
 from tlite.models.custom import bind_attention, bind_params, call_layer

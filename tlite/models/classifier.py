@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
 from tlite.config import validate_fields
 from tlite.functional.layers import widen

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.config import check_size, validate_fields
 from tlite.models.components import (
     ALiBi,
@@ -299,3 +299,27 @@ def describe_block(block: Block) -> str:
     if isinstance(layer, Attention):
         return name_of(layer.function)
     return "attention" if layer is None else name_of(type(layer))
+
+
+def user_components(config) -> dict[str, object]:
+    """Return the user's functions and components by field: `norm`, `block[1].attention`, ..."""
+    components = {}
+    for field in ("attention", "feed_forward", "norm", "positions"):
+        component = getattr(config, field, None)  # a logistic regression has none
+        functions = {field: getattr(component, "function", None)}
+        functions["activation"] = getattr(component, "activation", None)
+        candidates = {field: component} if is_own(component) else functions
+        components |= {name: value for name, value in candidates.items() if is_own(value)}
+    for name, block in block_pattern(config).items():
+        layers = block.attention, getattr(block.attention, "function", None)
+        candidates = {name: block} if is_own(block) else {}
+        candidates |= {f"{name}.attention": layer for layer in layers if is_own(layer)}
+        components |= candidates
+    return components
+
+
+def block_pattern(config) -> dict[str, Any]:
+    """Return the blocks of a config's pattern by name: `block`, or `block[0]`, `block[1]`, ..."""
+    if isinstance(blocks := getattr(config, "block", ()), tuple):
+        return {f"block[{index}]": block for index, block in enumerate(blocks)}
+    return {"block": blocks}

@@ -41,10 +41,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.errors import UserError
 from tlite.models.components import Attention, Block, FeedForward, FeedForwardFunction, OutputLayer
-from tlite.user_code import is_own
+from tlite.models.config import block_pattern, user_components
 
 
 def bind_params(function: Callable | str, params) -> Callable:
@@ -193,33 +193,9 @@ def probe(config, make_model: Callable) -> None:
             raise UserError(f"{name} {fault}")
 
 
-def user_components(config) -> dict[str, object]:
-    """Return the user's functions and components by field: `norm`, `block[1].attention`, ..."""
-    components = {}
-    for field in ("attention", "feed_forward", "norm", "positions"):
-        component = getattr(config, field, None)  # a logistic regression has none
-        functions = {field: getattr(component, "function", None)}
-        functions["activation"] = getattr(component, "activation", None)
-        candidates = {field: component} if is_own(component) else functions
-        components |= {name: value for name, value in candidates.items() if is_own(value)}
-    for name, block in _pattern(config).items():
-        layers = block.attention, getattr(block.attention, "function", None)
-        candidates = {name: block} if is_own(block) else {}
-        candidates |= {f"{name}.attention": layer for layer in layers if is_own(layer)}
-        components |= candidates
-    return components
-
-
-def _pattern(config) -> dict[str, Any]:
-    """Return the blocks of a config's pattern by name: `block`, or `block[0]`, `block[1]`, ..."""
-    if isinstance(blocks := getattr(config, "block", ()), tuple):
-        return {f"block[{index}]": block for index, block in enumerate(blocks)}
-    return {"block": blocks}
-
-
 def _replace_blocks(config, change: Callable):
     """Return the config with `change(name, block)` in place of each block of its pattern."""
-    blocks = tuple(change(name, block) for name, block in _pattern(config).items())
+    blocks = tuple(change(name, block) for name, block in block_pattern(config).items())
     return dataclasses.replace(
         config, block=blocks if isinstance(config.block, tuple) else blocks[0]
     )
@@ -233,7 +209,7 @@ def _small_exact_config(config):
     if hasattr(config, "num_classes"):
         sizes |= {"num_classes": 2, "wide": type(config.wide)()}
     if is_translator(config):
-        sizes |= {"source_vocabulary_size": 7, "decoder_blocks": len(_pattern(config))}
+        sizes |= {"source_vocabulary_size": 7, "decoder_blocks": len(block_pattern(config))}
         sizes |= {"special_tokens": type(config.special_tokens)()}
     if isinstance(head := getattr(config, "head", None), OutputLayer):
         sizes["head"] = dataclasses.replace(head, product="exact")

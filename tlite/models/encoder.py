@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.models.block import apply_norm
 from tlite.models.components import Projection
 from tlite.models.config import MaskedConfig

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.errors import UserError
 from tlite.models.block import BlockParameters
 from tlite.models.components import (

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.models.components import ALiBi, Learned, Relative, Rotary
 from tlite.models.config import TransformerConfig
 

@@ -8,7 +8,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.config import check_size, validate_fields
 from tlite.models.block import apply_layer
 from tlite.models.components import Embedding, FeedForward, OutputLayer, Sinusoidal

@@ -12,7 +12,7 @@ from flax import nnx
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.models.block import Aux, add_aux, apply_norm, block
 from tlite.models.components import Learned, PositionsFunction, Sinusoidal
 from tlite.models.config import GeneratorConfig, TransformerConfig

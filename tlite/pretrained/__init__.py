@@ -4,4 +4,7 @@ from tlite.pretrained.folders import Pretrained, is_pretrained, load_pretrained,
 from tlite.pretrained.saving import save_pretrained
 from tlite.pretrained.tokenizers import PretrainedTokenizer, learn_bpe
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = [
+    "Pretrained", "PretrainedTokenizer", "is_pretrained", "learn_bpe", "load_pretrained",
+    "local_folder", "save_pretrained",
+]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.errors import UserError, disk_errors
 from tlite.models import MODELS, Learned, Relative, Rotary, Sinusoidal, TransformerConfig
 from tlite.models.parameters import named_arrays, unstack_blocks
@@ -173,7 +173,7 @@ def find_differences(config: TransformerConfig, target: TransformerConfig) -> li
 
 def _kind(model) -> str:
     for kind, config in configs.CONFIGS.items():
-        if (type(model.config), type(model)) == (config, MODELS[config]):
+        if type(model.config) is config and type(model).__name__ == MODELS[config.__name__]:
             return kind
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 

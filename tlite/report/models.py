@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite import inspection, pictures
 from tlite.decoding import generate
 from tlite.models import BlockInputs, Learned, Sinusoidal, Transformer, count_parameters

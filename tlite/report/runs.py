@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite import pictures
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import every_window

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
-from tlite.data.tables import Part
+from tlite.data.reading import Part
 from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Subwords, Words
 from tlite.models import (

@@ -78,13 +78,15 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     module = run_file(path)
     if not hasattr(module, "experiment"):
         raise UserError(f"{path} has no `experiment`")
-    from tlite.experiment import Experiment
+    from tlite.experiment import BaseExperiment
 
     experiment, variants = module.experiment, getattr(module, "variants", {})
-    if type(experiment) not in Experiment.__args__:
-        kinds = ", ".join(kind.__name__ for kind in Experiment.__args__)
+    if not isinstance(experiment, BaseExperiment):
         kind = type(experiment).__name__
-        raise UserError(f"`experiment` in {path} is of type {kind}, but must be one of {kinds}")
+        raise UserError(
+            f"`experiment` in {path} is of type {kind}, but must be a GeneratorExperiment, "
+            "ClassifierExperiment or TranslatorExperiment"
+        )
     if not isinstance(variants, dict) or len(variants) == 1:
         raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
     for name, variant in variants.items():

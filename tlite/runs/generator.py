@@ -14,27 +14,24 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from tlite import functional as F
-from tlite.data import Corpus, Tokens, every_window, places, split_tokens
-from tlite.data.corpus import NAME
-from tlite.data.tables import Part
-from tlite.decoding import Sampler, stream
+import tlite.functional as F
+from tlite.data.corpus import NAME, Corpus, Tokens
+from tlite.data.reading import Part
+from tlite.data.windows import every_window, places, split_tokens
 from tlite.errors import OutOfMemory, UserError, command
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
-from tlite.models import CausalLM
-from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizers import open_tokenizer, without_special_tokens
-from tlite.runs.reporting import interval, spread
+from tlite.models.transformer import CausalLM
 from tlite.runs.run import EVALUATION_BATCH, Built, Run
 from tlite.terminal import printable, show
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
-from tlite.text.tokenizer import read_saved
-from tlite.training import Task, Trainer, generator_task
+from tlite.text.characters import ByteTokenizer, CharTokenizer, NumberTokenizer, load_tokenizer
+from tlite.text.tokenizer import Tokenizer, read_saved
 from tlite.training.loader import StreamedFeed
 from tlite.training.metrics import ExampleScores, means_from_sums
 from tlite.training.run_dir import RunDir, sha256
 from tlite.training.sharding import out_of_memory
-from tlite.training.tasks import in_batches
+from tlite.training.step import Task
+from tlite.training.tasks import generator_task, in_batches
+from tlite.training.trainer import Trainer
 
 MAX_LOGITS = 2**27  # elements on a device, per replica
 PADDING_MULTIPLE = 128  # of embedding rows, which some devices multiply faster
@@ -94,6 +91,8 @@ class GeneratorRun(Run):
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:
+        from tlite.pretrained.tokenizers import PretrainedTokenizer, without_special_tokens
+
         path = run_dir.path / Tokenizer.file_name
         if run_dir.experiment.init_from:
             return PretrainedTokenizer.load(path)
@@ -202,6 +201,9 @@ class GeneratorRun(Run):
         """Print the loss over every token of a split."""
         if split == "test":
             raise UserError("a generator's text has no test split: training or validation")
+        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
+        from tlite.runs.reporting import interval
+
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
@@ -212,14 +214,14 @@ class GeneratorRun(Run):
         if name := self.ensemble_name(replica):
             means = self.evaluate_ensemble(parameters, batches)
             print(self.line(f"{name}:", means, split))
-        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
-
         if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
             print(interval(table.run, "text", ".4f"))
 
 
 def scores_line(part: str, means: dict[str, np.ndarray], unit: str) -> str:
     """Loss, perplexity, bits and accuracy of means (M,); of several replicas also the spread."""
+    from tlite.runs.reporting import spread
+
     perplexity = np.exp(np.minimum(means["loss"], 700.0))
     known = "bits_per_byte" in means  # not of numbers
     bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, " if known else ""
@@ -239,9 +241,11 @@ def write_sample(
     num_tokens: int,
     rng: Key[Array, ""],
     stop: Sequence[int] = (),
-    sampler: Sampler = F.sample,
+    sampler: Any = F.sample,
 ) -> str:
     """Print the text `before` and a sample while it is generated; return the sample."""
+    from tlite.decoding import stream
+
     text, decoder = "", tokenizer.stream(tokens)
     options = {"num_tokens": num_tokens, "rng": rng, "stop": stop, "sampler": sampler}
     for chunk in stream(model, tokens, **options):
@@ -268,6 +272,8 @@ def make_tokenizer(
         return settings, CharTokenizer(text)
     if isinstance(settings, Bytes):
         return settings, ByteTokenizer()
+    from tlite.pretrained.tokenizers import learn_bpe, open_tokenizer
+
     if isinstance(settings, BPE):
         training, _ = split_tokens(text, validation_fraction)
         return settings, learn_bpe([training], settings.pieces)
@@ -287,6 +293,8 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
         return NumberTokenizer(manifest.vocabulary_size)
     if of.sha256 and not Path(of.path).is_file():
         raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
+    from tlite.pretrained.tokenizers import open_tokenizer
+
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
     if of.sha256 not in ("", sha256(Path(of.path))):

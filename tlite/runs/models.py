@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.data import every_window
 from tlite.data.reading import decoded
 from tlite.errors import UserError, disk_errors

@@ -19,18 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite import distributed
-from tlite import functional as F
-from tlite.config import override
-from tlite.data.tables import Part
+import tlite.distributed as distributed
+import tlite.functional as F
+from tlite.config import override, to_dict
+from tlite.data.reading import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
-from tlite.experiment import BaseExperiment, Experiment
-from tlite.models import Ensemble, make_model
-from tlite.models.config import describe_components
-from tlite.models.custom import probe, user_components
+from tlite.experiment import BaseExperiment
+from tlite.models.config import describe_components, user_components
 from tlite.models.parameters import from_named_arrays
 from tlite.terminal import printable
-from tlite.training import Task, Trainer, TrainState
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit
 from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
@@ -49,6 +46,8 @@ from tlite.training.run_dir import (
     replace_file,
 )
 from tlite.training.sharding import out_of_memory
+from tlite.training.step import Task, TrainState
+from tlite.training.trainer import Trainer
 
 EVALUATION_BATCH = 64
 MIN_EXAMPLES, MIN_TOKENS = 100, 2000  # of a validation split; a smaller one decides little
@@ -84,7 +83,7 @@ def run_class(experiment: Any) -> "type[Run]":
     for base in type(experiment).__mro__:
         if base in _user_classes:
             return _user_classes[base]
-        if (place := CLASSES.get(base.__name__)) and base.__module__ == "tlite.experiment":
+        if (place := CLASSES.get(base.__name__)) and base.__module__.startswith("tlite."):
             module, name = place.split(":")
             return getattr(importlib.import_module(module), name)
     names = ", ".join(CLASSES)
@@ -107,6 +106,9 @@ def build(experiment: Any, data: Any = None) -> Built:
             f"{experiment.name} has no metric {metric}: --best-metric {' or '.join(kind.metrics)}"
         )
     if user_components(experiment.model):
+        from tlite.models import make_model
+        from tlite.models.custom import probe
+
         probe(experiment.model, make_model)
     if kind.packages and distributed.is_process0():
         check_packages("text", kind.packages)
@@ -187,7 +189,7 @@ class Run(abc.ABC):
         """
         experiment, fingerprint = built.experiment, built.fingerprint
         distributed.assert_equal_across_processes(
-            "run", {"experiment": kept(experiment), "data": fingerprint}
+            "run", {"experiment": to_dict(experiment), "data": fingerprint}
         )
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
         run.trainer.compile()
@@ -213,6 +215,8 @@ class Run(abc.ABC):
         Raises:
             UserError: it can't be opened, its data has changed, or `steps` is not possible.
         """
+        from tlite.experiment import Experiment
+
         run_dir = open_run(Path(dir), Experiment)
         experiment = run_dir.experiment if steps is None else with_steps(run_dir, steps)
         experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
@@ -225,7 +229,7 @@ class Run(abc.ABC):
         distributed.assert_equal_across_processes(
             "run",
             {
-                "experiment": kept(experiment),
+                "experiment": to_dict(experiment),
                 "data": fingerprint,
                 "folder": str(run_dir.path.resolve()),
             },
@@ -432,8 +436,10 @@ class Run(abc.ABC):
         number = self.experiment.training.seeds
         return f"the ensemble of all {number} replicas" if replica == "all" and number > 1 else ""
 
-    def ensemble(self, parameters: dict) -> Ensemble:
-        """Return all replicas as one model, whose arrays this process holds in full."""
+    def ensemble(self, parameters: dict) -> Any:
+        """Return all replicas as one `Ensemble`, whose arrays this process holds in full."""
+        from tlite.models.ensemble import Ensemble
+
         arrays = self.trainer.on_host(parameters)
         return Ensemble(jax.tree.map(jnp.asarray, from_named_arrays(self.trainer.model)(arrays)))
 

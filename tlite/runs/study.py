@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import jax
 
-from tlite import distributed
+import tlite.distributed as distributed
 from tlite.comparison.comparable import check_comparable
 from tlite.comparison.study import Study, Variant, read_study
 from tlite.errors import (

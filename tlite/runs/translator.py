@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from tlite.data import Pair
-from tlite.data.tables import Part
+from tlite.data.reading import Part
 from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment

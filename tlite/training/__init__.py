@@ -3,8 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from tlite.training.config import TrainingConfig
+
 if TYPE_CHECKING:
-    from tlite.training.config import TrainingConfig
     from tlite.training.step import Task, TrainState
     from tlite.training.tasks import classifier_task, generator_task, validation_batches
     from tlite.training.trainer import Trainer
@@ -14,12 +15,11 @@ FILES = {
     "generator_task": "tasks",
     "Task": "step",
     "Trainer": "trainer",
-    "TrainingConfig": "config",
     "TrainState": "step",
     "validation_batches": "tasks",
 }
 """Which file has what is offered; imported, and JAX with it, when it is asked for."""
-__all__ = [*FILES]
+__all__ = [*FILES, "TrainingConfig"]
 
 
 def __getattr__(name: str):

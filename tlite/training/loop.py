@@ -27,7 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tlite import distributed
+import tlite.distributed as distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tlite
-from tlite import distributed
+import tlite.distributed as distributed
 from tlite.config import from_dict, to_dict
 from tlite.errors import CollectiveError, UserError, command, disk_errors, system_reason
 from tlite.terminal import printable

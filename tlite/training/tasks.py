@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from tlite import functional as F
+import tlite.functional as F
 from tlite.baselines import parabolic_average
 from tlite.data import draw_windows, every_window
 from tlite.models import (

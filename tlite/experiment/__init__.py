@@ -1,0 +1,211 @@
+"""An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
+
+import dataclasses
+import importlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+import tlite.distributed as distributed
+from tlite.config import check_size, validate_fields
+from tlite.data.corpus import Corpus
+from tlite.data.reading import locate
+from tlite.data.sources import BuiltinText, TextSource
+from tlite.errors import UserError
+from tlite.models.config import GeneratorConfig
+from tlite.training.config import TrainingConfig
+from tlite.training.precision import Precision, choose_precision, choose_products
+
+MOST_PIECES = 1_000_000  # of subwords, that can still be learned
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Start from a model that others have trained, with its tokenizer."""
+
+    folder: str
+    """A Hugging Face folder, or a hub name. The experiment sets only context, implementation of
+    attention, scan, remat and dropout rates; the rate of attention weights is the folder's if it
+    sets none, and 0 if its `dropout` is 0."""
+    sha256: str = ""
+    """Of its arrays; a run fills it in, to know them again."""
+
+
+@dataclass(frozen=True)
+class Characters:
+    """One token for each character of the text."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """One token for each byte of the text as UTF-8, and one for the end of a text."""
+
+
+@dataclass(frozen=True)
+class BPE:
+    """Byte-pair merges of bytes, as GPT-2's, learned from the training part."""
+
+    pieces: int = 8000
+    """How many pieces, the 256 bytes and a mark for the end of a text among them."""
+
+    def __post_init__(self):
+        check_size("pieces", self.pieces, MOST_PIECES)
+        if self.pieces < 257:
+            raise ValueError(f"pieces of bytes must be at least 257, not {self.pieces}")
+
+
+@dataclass(frozen=True)
+class TokenizerFile:
+    """A tokenizer that others have made."""
+
+    path: str
+    """A tokenizer.json, a folder with one, or a name on the Hugging Face hub: gpt2, say."""
+    sha256: str = ""
+    """Of its files; a run fills it in, to know them again."""
+
+
+TextTokenizer = Characters | Bytes | BPE | TokenizerFile
+NAMED_TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE()}
+
+
+def tokenizer_named(name: str) -> TextTokenizer:
+    """The tokenizer that is called so on a command line: "bpe:4000" for 4,000 pieces.
+
+    Raises:
+        ValueError: the number of pieces is none, or can't be.
+    """
+    if name.startswith("bpe:"):
+        return BPE(int(name.removeprefix("bpe:")))
+    return NAMED_TOKENIZERS.get(name, TokenizerFile(name))
+
+
+AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can be asked for
+    nargs=1,
+    metavar="NAME",
+    instance_from_str=lambda words: tokenizer_named(words[0]),
+    is_instance=lambda value: isinstance(value, TextTokenizer),
+    str_from_instance=lambda value: [getattr(value, "path", type(value).__name__.lower())],
+)
+
+
+@dataclass(frozen=True)
+class BaseExperiment:
+    """What every experiment has; derive a kind of your own from one of the classes below."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ()
+    """Attributes and methods that the data of any class, also a user's, must have."""
+
+    name: str
+    """Name of the folder of its runs."""
+
+    def __post_init__(self):
+        if not self.name.strip() or not self.name.isprintable():
+            raise ValueError(f"name must be printable, not {self.name!r}")
+
+    def resolve(self) -> "BaseExperiment":
+        """Return the experiment with absolute paths and with the columns of its tables.
+
+        A run can then be used from any folder. Columns that are chosen are printed.
+
+        Raises:
+            UserError: a file is missing, a column is ambiguous, or data of a user's class lacks
+                an attribute that `data_needs` names.
+        """
+        experiment = self.with_paths()
+        data, needs = experiment.data, self.data_needs
+        missing = [name for name in needs if not (isinstance(data, Corpus) or hasattr(data, name))]
+        if missing:
+            raise UserError(
+                f"{type(data).__name__} has no {' and no '.join(missing)}: the data of a "
+                f"{type(self).__name__} needs {' and '.join(needs)}"
+            )
+        data = data.found() if hasattr(data, "found") else data
+        return dataclasses.replace(experiment, data=data)
+
+    def with_paths(self, moved: bool = False) -> "BaseExperiment":
+        """Return the experiment with absolute paths of its inputs.
+
+        Args:
+            moved: search the data folder for files that have moved since a run was created; the
+                caller must compare fingerprints.
+        """
+        changed: dict[str, Any] = {}
+        if hasattr(self.data, "located"):
+            changed["data"] = self.data.located(moved)
+        if init_from := getattr(self, "init_from", None):
+            folder = locate(init_from.folder, in_data=False)
+            changed["init_from"] = dataclasses.replace(init_from, folder=folder)
+        return dataclasses.replace(self, **changed)
+
+    def resolve_precision(self, precision: Precision | None = None, attention: str = "fused"):
+        """Return the experiment with "auto" precision and "auto" functions resolved.
+
+        Args:
+            precision: instead of what the hardware of process 0 suggests.
+            attention: the fastest function that "auto" attention may become.
+        """
+        if precision is None:
+            choose = partial(choose_precision, self.training.precision)
+            precision, _ = distributed.broadcast_from_process0(choose)
+        training = dataclasses.replace(self.training, precision=precision)
+        model = choose_products(self.model, precision, attention)
+        return dataclasses.replace(self, training=training, model=model)
+
+    def further_inputs(self) -> list[str]:
+        """Return the files beside the data's that training reads."""
+        init_from = getattr(self, "init_from", None)
+        return [init_from.folder] if init_from else []
+
+
+@dataclass(frozen=True)
+class GeneratorExperiment(BaseExperiment):
+    """Train a `CausalLM` to predict the next token of a text."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ("load", "validation_fraction")
+
+    data: TextSource | Corpus = field(default_factory=BuiltinText)
+    """Where the text comes from: a class of `tlite.data`, or a frozen dataclass of your own with
+    `load() -> str` and `validation_fraction`, the last part of the text that is held out."""
+    model: GeneratorConfig = field(default_factory=GeneratorConfig)
+    """The sizes and parts of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    prompt: str = "\n"
+    """What the sample at the end of training starts from; "": the mark between documents."""
+    init_from: Pretrained | None = None
+    """Pretrained model that training starts from."""
+    tokenizer: Annotated[TextTokenizer, AsOneWord] = field(
+        default_factory=Characters, metadata={"parse": tokenizer_named}
+    )
+    """What a token is: characters, bytes, bpe (learned from the text; bpe:4000 for so many pieces),
+    or another's: a tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
+
+
+if TYPE_CHECKING:
+    from tlite.experiment.classifier import ClassifierExperiment, Pretraining, Subwords, Words
+    from tlite.experiment.translator import PairSubwords, TranslatorExperiment
+
+    Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
+
+FILES = {
+    "ClassifierExperiment": "classifier",
+    "Pretraining": "classifier",
+    "Subwords": "classifier",
+    "Words": "classifier",
+    "PairSubwords": "translator",
+    "TranslatorExperiment": "translator",
+}
+"""File of each name that is imported when it is used."""
+
+
+def __getattr__(name: str):
+    if name == "Experiment":
+        from tlite.experiment.classifier import ClassifierExperiment
+        from tlite.experiment.translator import TranslatorExperiment
+
+        return GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
+    if name in FILES:
+        return getattr(importlib.import_module(f"tlite.experiment.{FILES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,122 @@
+"""The experiment of a classifier, its tokenizers, and the stage that may come before."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from tlite.config import check_size, validate_fields
+from tlite.data.examples import LabelledText
+from tlite.data.reading import locate
+from tlite.data.synthetic import SyntheticReviews
+from tlite.experiment import MOST_PIECES, BaseExperiment, Pretrained
+from tlite.models.classifier import ClassifierConfig, LogisticConfig
+from tlite.training.config import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Words:
+    """One token for each word of the simplified text."""
+
+    min_document_frequency: int = 4
+    """Texts of the training part that a word must occur in."""
+    marks: bool = False
+    """Punctuation marks and words of one letter are tokens too."""
+    word_ngrams: int = 0
+    """A linear model of the text's words and of n-grams of up to so many words is added to the
+    transformer's logits. It is found before, by naive Bayes and L-BFGS (Wang and Manning 2012);
+    0: no n-grams of words."""
+    character_ngrams: int = 0
+    """The same with n-grams of up to so many characters; 0: none of them."""
+
+    def __post_init__(self):
+        check_size("min_document_frequency", self.min_document_frequency)
+        for name in ("word_ngrams", "character_ngrams"):
+            if getattr(self, name) not in (0, *range(2, 17)):
+                raise ValueError(f"{name} must be 0, or 2 to 16, not {getattr(self, name)}")
+
+    @property
+    def has_ngrams(self) -> bool:
+        return self.word_ngrams > 0 or self.character_ngrams > 0
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """Pieces of words, learned from the training part."""
+
+    pieces: int = 8000
+    """How many pieces, single characters among them."""
+
+    def __post_init__(self):
+        check_size("pieces", self.pieces, MOST_PIECES)
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Train a generator on the texts first; its embedding and blocks start the classifier."""
+
+    pretraining_steps: int = 2000
+    """Updates of the generator; 0 skips it."""
+    pretraining_batch_size: int = 32
+    """Windows of the model's context in a batch."""
+    pretraining_learning_rate: float = 3e-3
+    """Peak of its cosine schedule."""
+    pretraining_dropout: float = 0.1
+    """Its dropout rate."""
+    unlabelled: tuple[str, ...] = ()
+    """Files whose texts are read too, whatever their labels."""
+
+    def __post_init__(self):
+        validate_fields(
+            self,
+            counts="pretraining_steps",
+            sizes="pretraining_batch_size",
+            positive="pretraining_learning_rate",
+            rates="pretraining_dropout",
+        )
+
+
+@dataclass(frozen=True)
+class ClassifierExperiment(BaseExperiment):
+    """Train a classifier to predict the labels of texts."""
+
+    data_needs: ClassVar[tuple[str, ...]] = ("classes", "examples")
+
+    data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
+    """Where the texts and their labels come from: a class of `tlite.data`, or a frozen dataclass of
+    your own with `classes`, their names, and `examples(part)`, a list of `tlite.data.Example`s."""
+    tokenizer: Words | Subwords = field(default_factory=Words)
+    """What a token is."""
+    model: ClassifierConfig | LogisticConfig = field(default_factory=ClassifierConfig)
+    """The sizes and parts of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    pretraining: Pretraining | None = None
+    """Stage before: a generator of the same texts, whose blocks the classifier takes over."""
+    init_from: Pretrained | None = None
+    """Pretrained model that training starts from."""
+    padding: Literal["mask", "unknown"] = "mask"
+    """Short texts are filled up with nothing that is attended to, or with unknown words."""
+    sentences: int = 0
+    """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
+    ngram_l2: float = 1e-5
+    """Penalty l2 / 2 |w|^2 of the linear model of n-grams, beside its mean loss."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        validate_fields(self, counts="sentences", positive="ngram_l2")
+        if self.pretraining and self.init_from:
+            raise ValueError("pretraining and init_from exclude each other: leave one out")
+
+    def with_paths(self, moved: bool = False) -> "BaseExperiment":
+        experiment, stage = super().with_paths(moved), self.pretraining
+        if stage is None or getattr(self.data, "hub", ""):
+            return experiment
+        unlabelled = tuple(map(locate, stage.unlabelled))
+        stage = dataclasses.replace(stage, unlabelled=unlabelled)
+        return dataclasses.replace(experiment, pretraining=stage)
+
+    def further_inputs(self) -> list[str]:
+        stage, paths = self.pretraining, super().further_inputs()
+        if stage and stage.pretraining_steps and stage.unlabelled:
+            return [*paths, *self.data.reads("training", stage.unlabelled)]
+        return paths
