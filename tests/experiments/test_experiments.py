@@ -6,9 +6,7 @@ import pytest
 from tests.helpers.lines import read_line
 from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
-from tlite.runs import RUN_TYPES
 from tlite.runs.experiment_files import find_experiments, load_experiment
-from tlite.runs.run import find_data
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -58,7 +56,7 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     arguments = ["--path", "own.csv", "--precision", "float32"]
     if name != "text":
         arguments += ["--pieces", "60"] if name == "translate" else ["--validation-fraction", "0.2"]
-    (experiment,) = find_data(read_line(name, arguments, load_experiment(name))[0].values())
+    (experiment,) = read_line(name, arguments, load_experiment(name))[0].values()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
     prepared, tokenizer, data = RUN_TYPES[type(experiment)].prepare(experiment)

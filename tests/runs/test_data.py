@@ -130,7 +130,7 @@ CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
 )
 def test_own_data_has_what_its_kind_of_run_needs(experiment, data, missing):
     with pytest.raises(UserError, match=missing) if missing else nullcontext():
-        check_data(of(experiment, data))
+        of(experiment, data).resolve()
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
     (here / "bert").mkdir()
     data = LabelledText(training=("a.csv", "b.csv"), validation=("nowhere.csv",))
     source = Pretraining(unlabelled=("more.txt",))
-    found = locate_data(ClassifierExperiment("x", data, pretraining=source))
+    found = ClassifierExperiment("x", data, pretraining=source).with_paths()
     assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
     assert found.data.validation == ("nowhere.csv",)
     assert found.pretraining.unlabelled == (str(here / "more.txt"),)
     folder = locate_data(ClassifierExperiment("x", init_from=Pretrained("bert"))).pretraining
     assert folder.folder == str(here / "bert")
     hub = ClassifierExperiment("x", LabelledText(hub="data/set"), init_from=Pretrained("no/bert"))
-    assert locate_data(hub) == hub
+    assert hub.with_paths() == hub
 
 
 def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, monkeypatch):
@@ -170,9 +170,9 @@ def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, mon
     assert found.data.folder == str(here / "data")
     monkeypatch.chdir("../other")
     assert found.data.reads("training") == [str(path)]
-    assert locate_data(found) == found
+    assert found.with_paths() == found
     path.unlink()  # on another machine: in the data folder of that one
-    assert locate_data(found).data.folder == str(Path("data").absolute())
+    assert found.with_paths().data.folder == str(Path("data").absolute())
 
 
 def test_variants_with_the_same_data_have_it_found_once(here, capsys):
@@ -181,6 +181,6 @@ def test_variants_with_the_same_data_have_it_found_once(here, capsys):
     (here / "a.csv").write_text(f"text,label\n{rows}")
     one = ClassifierExperiment("x", LabelledText(path="a.csv"))
     other = dataclasses.replace(one, padding="unknown")
-    found = find_data([one, other])
+    found = resolve_all({"one": one, "other": other})
     assert capsys.readouterr().out.count("text: 'text'") == 1
-    assert found == find_data([one]) + find_data([other])
+    assert found == {"one": one.resolve(), "other": other.resolve()}

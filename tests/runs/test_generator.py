@@ -25,19 +25,26 @@ from tlite import functional as F
 from tlite.data import TextFile
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
-from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
+from tlite.experiment import (
+    BPE,
+    Bytes,
+    Characters,
+    GeneratorExperiment,
+    Pretrained,
+    TokenizerFile,
+)
 from tlite.models import GeneratorConfig
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.runs import GeneratorRun, Run
 from tlite.runs.generator import (
     TextSplit,
+    corpus_splits,
     end_ids,
     end_of_documents,
     fit_vocabulary,
     make_tokenizer,
-    parts_of,
     prompt_tokens,
-    text_parts,
+    text_splits,
     tokenizer_of,
 )
 from tlite.runs.models import load
@@ -91,7 +98,14 @@ def experiment(of, **changes):
 def parts(corpus, **changes):
     corpus = dataclasses.replace(corpus, **changes)
     model = GeneratorConfig(vocabulary_size=257, context=CONTEXT)
-    return parts_of(experiment(corpus, model=model), tokenizer_of(corpus), corpus)
+    splits = corpus_splits(experiment(corpus, model=model), tokenizer_of(corpus), corpus)
+    return dict(zip(("training", "validation"), splits, strict=True))
+
+
+def splits_of(text, tokenizer, context, fraction, **changes):
+    source = TextFile("-", validation_fraction=fraction)
+    model = dataclasses.replace(MODEL, context=context)
+    return text_splits(experiment(source, model=model, **changes), tokenizer, text)
 
 
 def saved_tokenizer(folder):
@@ -158,7 +172,7 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
 
 def test_unknown_characters_of_a_pretrained_model_are_counted(capsys):
     tokenizer = PretrainedTokenizer(*CharTokenizer("ab ").to_hugging_face())
-    text_parts("a☃ b☃ " * 10, tokenizer, 4, 0.2, whole=True)
+    splits_of("a☃ b☃ " * 10, tokenizer, 4, 0.2, init_from=Pretrained("x"))
     assert "20 of 60" in capsys.readouterr().err
 
 
@@ -191,26 +205,25 @@ def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
 @given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
 def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
     tokenizer = EACH[name]
-    found = text_parts(text, tokenizer, CONTEXT, fraction, whole=False)
-    texts = [tokenizer.decode(part.tokens) for part in found.values()]
+    splits = splits_of(text, tokenizer, CONTEXT, fraction)
+    texts = [tokenizer.decode(split.tokens) for split in splits]
     assert "".join(texts) == text
-    for part, own in zip(found.values(), texts, strict=True):
+    for part, own in zip(splits, texts, strict=True):
         assert tokenizer.byte_sizes()[part.tokens].sum() == len(own.encode())
         np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
-    assert text_parts(text, tokenizer, CONTEXT, fraction, whole=False) is found  # encoded once
 
 
 @pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
 def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
-    for part in text_parts(TEXT, tokenizer, CONTEXT, 0.1, whole=False).values():
+    for part in splits_of(TEXT, tokenizer, CONTEXT, 0.1):
         size = len(tokenizer.decode(part.tokens[1:]).encode())
-        assert part.targets_per_byte == part.per_byte == (len(part) - 1) / size
+        assert part.targets_per_byte == part.tokens_per_byte == (len(part) - 1) / size
 
 
 def test_bytes_of_a_corpus_are_those_of_the_manifest(corpus, numbers):
     part = parts(corpus)["validation"]
     size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
-    assert part.per_byte == len(part) / size
+    assert part.tokens_per_byte == len(part) / size
     assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
     assert parts(numbers)["validation"].targets_per_byte is None
 

@@ -96,12 +96,12 @@ def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_pa
 
 
 @pytest.mark.parametrize("best_metric", ["loss", "accuracy"])
-def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, select):
-    changes = {"evaluate_every": 1, "best_metric": select, "learning_rate": 0.5}
+def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, best_metric):
+    changes = {"evaluate_every": 1, "best_metric": best_metric, "learning_rate": 0.5}
     run = train(varied(binary, **changes), tmp_path / "run")
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
-    scores = {line["step"]: line[select] for line in lines}
-    best = max(scores.values()) if select == "accuracy" else min(scores.values())
+    scores = {line["step"]: line[best_metric] for line in lines}
+    best = max(scores.values()) if best_metric == "accuracy" else min(scores.values())
     assert scores[run.parameters("best")[1]] == best
     assert_has_examples(run)
 
@@ -110,7 +110,7 @@ def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoints, "best_step", lambda _: 1)
     run = Run.create(varied(binary, evaluate_every=1, max_to_keep=9), tmp_path / "run")
     reported = []
-    run.report = lambda means, _, step: reported.append((step, means["loss"].mean()))
+    run.print_report = lambda means, _, step: reported.append((step, means["loss"].mean()))
     run.train()
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
     assert reported == [(1, pytest.approx(lines[0]["loss"]))]

@@ -19,9 +19,9 @@ from tlite.data import LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import GeneratorConfig
-from tlite.runs import ClassifierRun, Run, study
+from tlite.runs import ClassifierRun, Run, run, study
 from tlite.runs.study import (
-    Preparing,
+    DatasetCache,
     free_name,
     resume_study,
     start_study,
@@ -91,7 +91,7 @@ def test_resume_finds_the_study_of_the_same_variants(base, folder):
     """In the folder, or below runs/NAME; another study there is refused or passed over."""
 
     def start(**more):
-        return start_study(sizes(base, **more), folder, Preparing(), resume=True).folder
+        return start_study(sizes(base, **more), folder, DatasetCache(), "auto").folder
 
     study = start()
     assert start() == study
@@ -107,26 +107,26 @@ def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypa
         choice = precision, "it is faster"
         monkeypatch.setattr("tlite.experiment.choose_precision", lambda _, found=choice: found)
         experiments = sizes(base, precision="auto")
-        study = start_study(experiments, tmp_path / "study", Preparing(), resume=True)
+        study = start_study(experiments, tmp_path / "study", DatasetCache(), "auto")
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 
 
 KILLS = {
-    "while a run folder is made": (study, "begin", 1),
+    "while a run folder is made": (Run, "start", 1),
     "before the first step": (Trainer, "train", 1),
     "before the first checkpoint": (Checkpoints, "save", 1),
     "after the first checkpoint": (Trainer, "train", 3),
     "at the end of a variant": (Study, "write", 1),
-    "while the second run folder is made": (kinds, "create_run", 1),
+    "while the second run folder is made": (run, "create_run", 1),
     "in the second variant": (Checkpoints, "save", 2),
-    "at the end": (study, "_report", 1),
+    "at the end": (study, "report", 1),
 }
 
 
 def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
     base, whole, tmp_path, monkeypatch, capsys
 ):
-    study = start_study(sizes(base), tmp_path / "study", Preparing()).folder
+    study = start_study(sizes(base), tmp_path / "study", DatasetCache()).folder
     (study / ".larger.tmp").mkdir()  # as a kill leaves it
     (study / ".larger.tmp" / "config.json").touch()
     for moment, where in KILLS.items():
@@ -245,7 +245,7 @@ def test_what_could_not_be_compared_is_refused_before_it_is_trained(tmp_path, na
     study, experiments = tmp_path / "study", {"this": TRANSLATOR}
     experiments["that"] = varied(TRANSLATOR, **changes)
     if not name:
-        start_study(experiments, study, Preparing())
+        start_study(experiments, study, DatasetCache())
         return
     told = complaint(train_study, experiments, study)
     assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
@@ -323,7 +323,7 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
 
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     experiments = sizes(base, data=labelled(tmp_path / "texts.jsonl"))
-    study = start_study(experiments, tmp_path / "study", Preparing()).folder
+    study = start_study(experiments, tmp_path / "study", DatasetCache()).folder
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     assert "the data of smaller has changed" in complaint(resume_study, study)
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
@@ -333,7 +333,7 @@ def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monk
     """One whose attention has no bfloat16 products makes all exact; what is named stays."""
     chosen = iter([("mixed", "it is faster")])
     monkeypatch.setattr("tlite.experiment.choose_precision", lambda asked: next(chosen))
-    study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
+    study = start_study(sizes(base, precision="auto"), tmp_path / "study", DatasetCache())
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 
     def attentions(*variants):

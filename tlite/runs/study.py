@@ -74,15 +74,8 @@ def train_study(
     Raises:
         UserError: the study can't be made, or some variants have failed.
     """
-    dir, datasets = None if dir is None else Path(dir), DatasetCache()
-    resolved = resolve_all(experiments)
-    study = None
-    if resume != "never":
-        study = find_same_study(resolved, dir)
-        if study is None and resume == "must":
-            name = next(iter(experiments.values())).name
-            raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
-    study = study or create_study(resolved, dir, datasets)
+    datasets = DatasetCache()
+    study = start_study(experiments, None if dir is None else Path(dir), datasets, resume)
     print(f"study variants={len(study.variants)} dir={study.folder}")
     return train_variants(study, datasets)
 
@@ -111,7 +104,24 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
 # Create
 
 
-def resolve_all(experiments: Mapping[str, BaseExperiment]) -> dict[str, Any]:
+def start_study(
+    experiments: Mapping[str, BaseExperiment],
+    dir: Path | None,
+    datasets: DatasetCache,
+    resume: Literal["never", "auto", "must"] = "never",
+) -> Study:
+    """Find or create the study of these variants, as `train_study` says."""
+    resolved = resolve_all(experiments)
+    if resume != "never":
+        if study := find_same_study(resolved, dir):
+            return study
+        if resume == "must":
+            name = next(iter(experiments.values())).name
+            raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
+    return create_study(resolved, dir, datasets)
+
+
+def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve the variants; the columns of tables that several share are chosen once."""
     resolved, data = {}, {}
     for name, experiment in experiments.items():
