@@ -25,7 +25,7 @@ from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import is_finished, iterate_metrics, validation_score
-from tlite.training.run_dir import RUN, read_config
+from tlite.training.run_dir import RUN, experiment_fields, read_config
 
 
 class Measure(NamedTuple):
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def experiment(self) -> dict[str, Any]:
-        return self.content["experiment"]
+        return experiment_fields(self.content["experiment"])
 
     @property
     def parameters(self) -> int | None:
@@ -194,11 +194,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
     try:
         content = read_config(folder / RUN)
-        experiment = content["experiment"]
+        experiment = experiment_fields(content["experiment"])
         training = from_dict(TrainingConfig, experiment.get("training"))
         try:
-            opened = from_dict(Experiment, experiment)
-            experiment, sizes = to_dict(opened), parameter_sizes(opened.model)
+            opened = from_dict(Experiment, content["experiment"])
+            experiment, sizes = experiment_fields(to_dict(opened)), parameter_sizes(opened.model)
         except UserError:  # it has functions of the user's
             sizes = _saved_sizes(folder / "checkpoints")
     except ValueError as error:

@@ -66,15 +66,17 @@ def inspect_run(
     parameters, step = run.parameters(checkpoint)
     model = run.trainer.models(parameters)[replica]
     check_text(text)
-    draw = {
+    functions = {
         GeneratorRun: partial(draw_generator_run, parameters=parameters, replica=replica),
         ClassifierRun: draw_classifier_run,
         TranslatorRun: draw_translator_run,
-    }[type(run)]
+    }
     folder = unused(to) if to else run.dir.path / "inspection"
     with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
         tell_run(page, run, model, checkpoint, step, replica)
-        draw(run, model, page, text)
+        for kind, draw in functions.items():  # none for another model of a user's kind of run
+            if isinstance(run, kind) and isinstance(model, kind.model_type):
+                draw(run, model, page, text)
         axes = pictures.plot_schedule(learning_rates(run.experiment.training))
         page.draw("schedule", axes)
         curves = read_metrics(run.dir.metrics, max_training_lines=1000)

@@ -18,7 +18,7 @@ from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import is_finished, parse_line
-from tlite.training.run_dir import RUN, read_config
+from tlite.training.run_dir import RUN, experiment_fields, read_config
 
 SECONDS = 1.0  # between two looks
 
@@ -48,7 +48,9 @@ def follow(options: Any) -> None:
 def read_training(folder: Path) -> TrainingConfig:
     """How a run is trained; `train --resume --steps` may have changed it."""
     try:
-        return from_dict(TrainingConfig, read_config(folder / RUN)["experiment"].get("training"))
+        return from_dict(
+            TrainingConfig, experiment_fields(read_config(folder / RUN)["experiment"])["training"]
+        )
     except ValueError as error:
         raise UserError(f"{folder / RUN} is not one that this tlite can read: {error}") from error
 

@@ -206,8 +206,8 @@ class GeneratorRun(Run):
 
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
-        count = int(np.asarray(batches[2]).sum(dtype=np.float64))
         sums = self.trainer.evaluate(parameters, batches, each=True)
+        count = int(sums["count"][0].sum(dtype=np.float64))
         means = means_from_sums(sums)
         line = self.line(f"step {step:,}: {split}", means, split)
         print(f"{line}, {count:,} {self.tokenizer.unit}s")

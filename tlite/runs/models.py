@@ -124,7 +124,13 @@ def open_model(
     """
     if not is_pretrained(folder):
         run_dir = open_run(Path(folder), experiment_type)
-        return *load_run(run_dir, checkpoint, replica), run_dir
+        model, tokenizer = load_run(run_dir, checkpoint, replica)
+        single = model.models if isinstance(model, Ensemble) else model
+        if isinstance(experiment_type, type) and not isinstance(
+            single, run_class_of(experiment_type).model_type
+        ):
+            raise UserError(f"{folder} has a {type(single).__name__}, another kind of model")
+        return model, tokenizer, run_dir
     if checkpoint != "best" or replica:
         raise UserError("--checkpoint and --replica are for runs: this folder has one model")
     model, tokenizer, source = load_pretrained(folder)

@@ -38,6 +38,7 @@ from tlite.training.run_dir import (
     UNREADABLE,
     RunDir,
     create_run,
+    experiment_fields,
     find_runs,
     kept,
     new_folder,
@@ -567,7 +568,7 @@ def find_same(experiment: Any, dir: Path | None) -> str:
     def read(path: Path) -> tuple[dict, dict]:
         saved, precision = read_config(path / RUN)["experiment"], experiment.training.precision
         if precision == "auto":
-            precision = saved["training"]["precision"]
+            precision = experiment_fields(saved)["training"]["precision"]
         return saved, kept(experiment.resolve_precision(precision))
 
     return find_equal(experiment.name, dir, RUN, read)

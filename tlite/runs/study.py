@@ -26,7 +26,16 @@ from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_c
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import attention_of_all
-from tlite.training.run_dir import ROOT, RUN, STUDY, create_folder, kept, new_folder, next_free
+from tlite.training.run_dir import (
+    ROOT,
+    RUN,
+    STUDY,
+    create_folder,
+    experiment_fields,
+    kept,
+    new_folder,
+    next_free,
+)
 from tlite.training.sharding import out_of_memory
 
 
@@ -162,7 +171,7 @@ def find_same_study(experiments: Mapping[str, Any], dir: Path | None) -> Study |
         for name, experiment in experiments.items():
             training = experiment.training
             if training.precision == "auto" and name in saved:
-                precision = saved[name]["training"]["precision"]
+                precision = experiment_fields(saved[name])["training"]["precision"]
                 training = dataclasses.replace(training, precision=precision)
             new[name] = dataclasses.replace(experiment, training=training)
         return saved, {name: kept(e) for name, e in resolve_precision(new).items()}
@@ -190,10 +199,7 @@ def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: Dat
     if not trainable:
         raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
     # Tokenizers are not fitted yet: their settings are compared, except of pretrained models.
-    check_comparable([
-        (v.name, e := v.experiment, v.data, None if e.get("init_from") else e.get("tokenizer"))
-        for v in trainable
-    ])  # fmt: skip
+    check_comparable([comparable(variant) for variant in trainable])
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
     distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
 
@@ -219,6 +225,13 @@ def make_variant(name: str, run: str, experiment: Any, datasets: DatasetCache) -
         return Variant(name, run, config, fingerprint, parameters=0, failed=str(error))
     shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
     return Variant(name, run, config, fingerprint, parameters=count_parameters(shapes))
+
+
+def comparable(variant: Variant) -> tuple[str, dict, dict, Any]:
+    """Return a variant as `check_comparable` takes it."""
+    experiment = experiment_fields(variant.experiment)
+    tokenizer = None if experiment.get("init_from") else experiment.get("tokenizer")
+    return variant.name, experiment, variant.data, tokenizer
 
 
 def free_name(name: str, taken: set[str]) -> str:

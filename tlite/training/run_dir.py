@@ -173,12 +173,19 @@ def describe(folder: Path) -> Found:
         if "model_type" in content:
             return Found(folder, began, kind="pretrained")
         if not study:
-            return _run(folder, began, content["experiment"])
+            return _run(folder, began, experiment_fields(content["experiment"]))
         runs = [describe(folder / variant["run"]) for variant in content["variants"]]
         ended = sum(0 < run.of <= run.done for run in runs)
         return Found(folder, began, str(content["name"]), "study", ended, len(runs))
     except UNREADABLE:
         return Found(folder, began)
+
+
+def experiment_fields(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an experiment in config.json, also of a user's class, and its "kind"."""
+    if saved.get("kind") != "class":
+        return saved
+    return saved["fields"] | {"kind": saved["name"].rpartition(".")[2]}
 
 
 def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
@@ -357,13 +364,16 @@ def open_run(folder: Path, kind: Any) -> RunDir:
             raise UserError(f"{folder} {_lack_of_run(folder)}")
         content = read_config(path)
         saved = content["experiment"]["kind"]
-        if isinstance(kind, type) and saved != kind.__name__:
+        if isinstance(kind, type) and saved not in (kind.__name__, "class"):
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
         # What is no file, a pipe say, would be waited for.
         if not token_file.is_file() or sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
         run = RunDir(folder, from_dict(kind, content["experiment"]), content["data"])
+        if isinstance(kind, type) and not isinstance(run.experiment, kind):
+            name = type(run.experiment).__name__
+            raise UserError(f"{path} is of the run of a {name}, not of a {kind.__name__}")
     except OSError as error:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
     except ValueError as error:

@@ -1,0 +1,67 @@
+"""A user's own kind of run, `experiments/masked_language_model.py`, does what tlite's own do."""
+
+import numpy as np
+import pytest
+
+import tlite
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import assert_same_state, interrupt, resume, stopped, train
+from tlite.cli import main
+from tlite.experiment import GeneratorExperiment
+from tlite.models import MaskedLM
+from tlite.runs import Run, run_class
+from tlite.runs.models import open_model
+from tlite.training.run_dir import find_runs
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+SMALL = {
+    "model.width": 16, "model.num_heads": 2, "model.num_blocks": 1, "model.context": 16,
+    "training.steps": 6, "training.evaluate_every": 2, "training.precision": "float32",
+    "training.batch_size": 8,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return tlite.override(tlite.load_experiment("masked_language_model"), SMALL)
+
+
+@pytest.fixture(scope="module")
+def run(experiment, tmp_path_factory):
+    return train(experiment, tmp_path_factory.mktemp("masked") / "run")
+
+
+def test_run_class_is_the_users(experiment, run):
+    assert run_class(experiment).__name__ == "MaskedRun"
+    assert type(run).experiment_type is type(experiment)
+    assert isinstance(run.trainer.models(run.parameters()[0])[0], MaskedLM)
+
+
+def test_interrupted_run_resumes_bit_for_bit(experiment, run, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)  # its task has a perplexity
+        stopped(train, experiment, tmp_path / "run")
+    assert_same_state(resume(tmp_path / "run"), run)
+
+
+def test_opened_run_evaluates_as_the_trained_one(run, capsys):
+    opened = Run.open(run.dir.path)
+    opened.evaluate()
+    line = capsys.readouterr().out
+    sums = run.trainer.evaluate(run.parameters()[0], run.validation())
+    loss = np.sum(sums["loss"], dtype=np.float64) / np.sum(sums["count"], dtype=np.float64)
+    assert f"validation loss {loss:.4f} nats" in line
+
+
+def test_a_generators_command_refuses_the_model(run):
+    assert "another kind of model" in complaint(open_model, run.dir.path, GeneratorExperiment)
+
+
+def test_commands_take_the_run(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (listed,) = find_runs(run.dir.path.parent)
+    assert (listed.kind, listed.experiment) == ("masked", "masked_language_model")
+    for line in (f"inspect {run.dir.path} --to pictures", f"compare {run.dir.path} {run.dir.path}"):
+        assert main(line.split()) == 0
+    assert "the same numbers" in capsys.readouterr().out
