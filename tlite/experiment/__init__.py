@@ -18,7 +18,7 @@ from tlite.models.config import GeneratorConfig
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, choose_precision, choose_products
 
-MOST_PIECES = 1_000_000  # of subwords, that can still be learned
+MAX_SUBWORDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Pretrained:
     """Start from a model that others have trained, with its tokenizer."""
 
     folder: str
-    """A Hugging Face folder, or a hub name. The experiment sets only context, implementation of
-    attention, scan, remat and dropout rates; the rate of attention weights is the folder's if it
-    sets none, and 0 if its `dropout` is 0."""
+    """Hugging Face folder or hub name. The experiment can set context, attention function, scan,
+    remat and dropout rates; all other fields of the model are the folder's. The dropout rate of
+    attention weights is the folder's too, unless the experiment sets it or has no dropout."""
     sha256: str = ""
-    """Of its arrays; a run fills it in, to know them again."""
+    """SHA-256 of its arrays; a run fills it in and checks it when it is opened."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,25 @@ class Bytes:
 
 @dataclass(frozen=True)
 class BPE:
-    """Byte-pair merges of bytes, as GPT-2's, learned from the training part."""
+    """Byte-level byte-pair encoding, as GPT-2's, learned from the training split."""
 
     pieces: int = 8000
-    """How many pieces, the 256 bytes and a mark for the end of a text among them."""
+    """Size of the vocabulary, with the 256 bytes and the end-of-text token."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MOST_PIECES)
+        check_size("pieces", self.pieces, MAX_SUBWORDS)
         if self.pieces < 257:
             raise ValueError(f"pieces of bytes must be at least 257, not {self.pieces}")
 
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """A tokenizer that others have made."""
+    """A tokenizer from a file or the Hugging Face hub."""
 
     path: str
     """A tokenizer.json, a folder with one, or a name on the Hugging Face hub: gpt2, say."""
     sha256: str = ""
-    """Of its files; a run fills it in, to know them again."""
+    """SHA-256 of its files; a run fills it in and checks it when it is opened."""
 
 
 TextTokenizer = Characters | Bytes | BPE | TokenizerFile
@@ -71,10 +71,10 @@ NAMED_TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE()}
 
 
 def tokenizer_named(name: str) -> TextTokenizer:
-    """The tokenizer that is called so on a command line: "bpe:4000" for 4,000 pieces.
+    """Return the tokenizer of a name: characters, bytes, bpe, bpe:4000, or a file or hub name.
 
     Raises:
-        ValueError: the number of pieces is none, or can't be.
+        ValueError: the number after "bpe:" is invalid.
     """
     if name.startswith("bpe:"):
         return BPE(int(name.removeprefix("bpe:")))
@@ -166,21 +166,21 @@ class GeneratorExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("load", "validation_fraction")
 
     data: TextSource | Corpus = field(default_factory=BuiltinText)
-    """Where the text comes from: a class of `tlite.data`, or a frozen dataclass of your own with
-    `load() -> str` and `validation_fraction`, the last part of the text that is held out."""
+    """Source of the text: a class of `tlite.data`, or a frozen dataclass of your own with
+    `load() -> str` and `validation_fraction`, the share at the end of the text for validation."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
-    """The sizes and parts of the model."""
+    """Sizes and components of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained."""
+    """Optimizer, schedule, batches, precision and checkpoints."""
     prompt: str = "\n"
-    """What the sample at the end of training starts from; "": the mark between documents."""
+    """Prompt of the sample at the end of training; "": the token between documents."""
     init_from: Pretrained | None = None
     """Pretrained model that training starts from."""
     tokenizer: Annotated[TextTokenizer, AsOneWord] = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )
-    """What a token is: characters, bytes, bpe (learned from the text; bpe:4000 for so many pieces),
-    or another's: a tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
+    """characters, bytes, bpe (learned from the text; bpe:4000 sets the vocabulary size), or a
+    tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
 
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from tlite.config import check_size, validate_fields
 from tlite.data.examples import LabelledText
 from tlite.data.reading import locate
 from tlite.data.synthetic import SyntheticReviews
-from tlite.experiment import MOST_PIECES, BaseExperiment, Pretrained
+from tlite.experiment import MAX_SUBWORDS, BaseExperiment, Pretrained
 from tlite.models.classifier import ClassifierConfig, LogisticConfig
 from tlite.training.config import TrainingConfig
 
@@ -18,15 +18,14 @@ class Words:
     """One token for each word of the simplified text."""
 
     min_document_frequency: int = 4
-    """Texts of the training part that a word must occur in."""
+    """Number of training texts in which a word must occur."""
     marks: bool = False
-    """Punctuation marks and words of one letter are tokens too."""
+    """Make tokens of punctuation marks and of words of one letter, too."""
     word_ngrams: int = 0
-    """A linear model of the text's words and of n-grams of up to so many words is added to the
-    transformer's logits. It is found before, by naive Bayes and L-BFGS (Wang and Manning 2012);
-    0: no n-grams of words."""
+    """Largest n of word n-grams. A linear model of n-grams, fitted first by naive Bayes and L-BFGS
+    (Wang and Manning 2012), is added to the transformer's logits. 0: no word n-grams."""
     character_ngrams: int = 0
-    """The same with n-grams of up to so many characters; 0: none of them."""
+    """Largest n of character n-grams, of the same linear model. 0: none."""
 
     def __post_init__(self):
         check_size("min_document_frequency", self.min_document_frequency)
@@ -41,13 +40,13 @@ class Words:
 
 @dataclass(frozen=True)
 class Subwords:
-    """Pieces of words, learned from the training part."""
+    """Subwords, learned from the training split by byte-pair encoding."""
 
     pieces: int = 8000
-    """How many pieces, single characters among them."""
+    """Size of the vocabulary, single characters included."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MOST_PIECES)
+        check_size("pieces", self.pieces, MAX_SUBWORDS)
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,15 @@ class Pretraining:
     """Train a generator on the texts first; its embedding and blocks start the classifier."""
 
     pretraining_steps: int = 2000
-    """Updates of the generator; 0 skips it."""
+    """Steps of the generator's training; 0: no pretraining."""
     pretraining_batch_size: int = 32
-    """Windows of the model's context in a batch."""
+    """Batch size, in windows of the model's context."""
     pretraining_learning_rate: float = 3e-3
     """Peak of its cosine schedule."""
     pretraining_dropout: float = 0.1
     """Its dropout rate."""
     unlabelled: tuple[str, ...] = ()
-    """Files whose texts are read too, whatever their labels."""
+    """Files of further texts, whose labels are ignored."""
 
     def __post_init__(self):
         validate_fields(
@@ -82,24 +81,24 @@ class ClassifierExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("classes", "examples")
 
     data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
-    """Where the texts and their labels come from: a class of `tlite.data`, or a frozen dataclass of
-    your own with `classes`, their names, and `examples(part)`, a list of `tlite.data.Example`s."""
+    """Source of texts and labels: a class of `tlite.data`, or a frozen dataclass of your own with
+    `classes`, their names, and `examples(split)`, a list of `tlite.data.Example`."""
     tokenizer: Words | Subwords = field(default_factory=Words)
-    """What a token is."""
+    """Words or subwords."""
     model: ClassifierConfig | LogisticConfig = field(default_factory=ClassifierConfig)
-    """The sizes and parts of the model."""
+    """Sizes and components of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained."""
+    """Optimizer, schedule, batches, precision and checkpoints."""
     pretraining: Pretraining | None = None
     """Stage before: a generator of the same texts, whose blocks the classifier takes over."""
     init_from: Pretrained | None = None
     """Pretrained model that training starts from."""
     padding: Literal["mask", "unknown"] = "mask"
-    """Short texts are filled up with nothing that is attended to, or with unknown words."""
+    """Pad short texts with masked positions, or with unknown words."""
     sentences: int = 0
-    """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
+    """Maximum number of sentences that are scored alone and joined; 0: score the text at once."""
     ngram_l2: float = 1e-5
-    """Penalty l2 / 2 |w|^2 of the linear model of n-grams, beside its mean loss."""
+    """L2 penalty l2 / 2 |w|^2 of the linear model of n-grams, added to its mean loss."""
 
     def __post_init__(self):
         super().__post_init__()

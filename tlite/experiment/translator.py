@@ -6,24 +6,24 @@ from typing import ClassVar
 from tlite.config import check_size, validate_fields
 from tlite.data.examples import ParallelText
 from tlite.data.synthetic import CopyTask, NumberWords
-from tlite.experiment import MOST_PIECES, BaseExperiment
+from tlite.experiment import MAX_SUBWORDS, BaseExperiment
 from tlite.models.seq2seq import Seq2SeqConfig
 from tlite.training.config import TrainingConfig
 
 
 @dataclass(frozen=True)
 class PairSubwords:
-    """Byte-pair encoding of sources and targets, learned from the training part."""
+    """Byte-pair encoding of sources and targets, learned from the training split."""
 
     pieces: int = 8000
-    """How many pieces, single characters among them; of each side if not joint."""
+    """Size of the vocabulary, single characters included; of each side if not joint."""
     joint: bool = True
-    """Sources and targets share their pieces."""
+    """Learn one vocabulary for sources and targets."""
     lowercase: bool = False
-    """Read and write lower case only."""
+    """Lower-case sources and targets."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MOST_PIECES)
+        check_size("pieces", self.pieces, MAX_SUBWORDS)
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class TranslatorExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("pairs",)
 
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
-    """Where the pairs of sentences come from: a class of `tlite.data`, or a frozen dataclass of
-    your own with `pairs(part)`, a list of `tlite.data.Pair`s."""
+    """Source of the pairs: a class of `tlite.data`, or a frozen dataclass of your own with
+    `pairs(split)`, a list of `tlite.data.Pair`."""
     tokenizer: PairSubwords = field(default_factory=PairSubwords)
-    """What a token is."""
+    """Subwords of both sides."""
     model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
-    """The sizes and parts of the model."""
+    """Sizes and components of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained."""
+    """Optimizer, schedule, batches, precision and checkpoints."""
     buckets: int = 6
-    """Different lengths that batches are padded to; each has a program of its own."""
+    """Number of lengths that batches are padded to; each is compiled separately."""
     truncate: bool = False
-    """Cut sentences that are longer than the model's context, instead of refusing them."""
+    """Cut sentences that are longer than the model's context; else they are an error."""
     beam: int = 5
-    """Beams of the search that is reported beside the greedy one."""
+    """Beam size of the search that is reported with the greedy one."""
     length_penalty: float = 0.6
-    """Its exponent: above 0 longer translations are preferred."""
+    """Exponent of the length penalty: above 0 longer translations are preferred."""
     bleu_sentences: int = 1000
-    """Validation sentences that are translated greedily at each validation, for the BLEU curve."""
+    """Number of sentences that each validation translates greedily, for the BLEU curve."""
 
     def __post_init__(self):
         super().__post_init__()

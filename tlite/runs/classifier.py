@@ -1,4 +1,4 @@
-"""Runs of a classifier: labelled texts, their tokens, and what is reported of a trained model."""
+"""Runs of a classifier: labelled texts, their tokens, and the report on a trained model."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 import tlite.functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
@@ -151,87 +151,83 @@ class ClassifierRun(ExamplesRun):
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
     ) -> None:
-        """Print and draw how it does on a part of its data.
+        """Print and draw accuracy, loss and the scores of each class on a split.
 
-        Precision, confusions and texts are those of the replica; with "all" of the mean of the
-        replicas' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
+        Precision, confusions and texts are those of one replica, or with "all" of the mean of the
+        replicas' probabilities, whose accuracy and loss are printed too.
         """
         check_packages("text", self.packages)
-        chosen, ensemble = 0 if replica == "all" else replica, self.ensemble_name(replica)
-        check_replica(chosen, number := self.experiment.training.seeds)
+        index, ensemble = 0 if replica == "all" else replica, self.ensemble_name(replica)
+        check_replica(index, number := self.experiment.training.seeds)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
-        of_replicas, step = self.predict(examples, checkpoint)
+        by_replica, step = self.predict(examples, checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
-        if not (known := labels >= 0).any():
-            raise UserError(f"no text of the {split} part has one of the classes")
-        right = (of_replicas.argmax(-1) == labels)[:, known]
+        if not (labelled := labels >= 0).any():
+            raise UserError(f"no text of the {split} split has one of the classes")
+        right = (by_replica.argmax(-1) == labels)[:, labelled]
         accuracy = spread(100.0 * right.mean(1), ".1f")
-        print(f"step {step:,}: {split} accuracy {accuracy} %, {known.sum():,} texts")
+        print(f"step {step:,}: {split} accuracy {accuracy} %, {labelled.sum():,} texts")
         print(accuracy_interval(right, "texts"))
         self.print_baseline(split, examples, right)
-        self.print_linear(split, examples, labels, checkpoint)
-
-        probabilities, which = of_replicas[chosen], f" (replica {chosen})" if number > 1 else ""
+        self.print_ngrams(split, examples, labels, checkpoint)
+        probabilities, label = by_replica[index], f" (replica {index})" if number > 1 else ""
         if ensemble:
-            probabilities, which = of_replicas.mean(0), " (the ensemble)"
-            right = 100 * (probabilities.argmax(-1) == labels)[known].mean()
-            of_label = np.stack([*of_replicas, probabilities])[:, known, labels[known]]
-            least = np.finfo(np.float32).tiny
-            *losses, loss = -np.log(np.maximum(of_label.astype(np.float64), least)).mean(1)
-            each = spread(np.array(losses), ".4f")
-            print(f"{ensemble}: accuracy {right:.1f} %, loss {loss:.4f} (of one: {each})")
-        confusions = print_classes(which, classes, labels[known], probabilities[known].argmax(-1))
-        print_certain(which, classes, examples, labels, probabilities)
+            probabilities, label = by_replica.mean(0), " (the ensemble)"
+            print_ensemble(ensemble, by_replica[:, labelled], labels[labelled])
+        predicted = probabilities[labelled].argmax(-1)
+        confusions = print_classes(label, classes, labels[labelled], predicted)
+        print_most_certain(label, classes, examples, labels, probabilities)
         self.draw(split, examples, labels, probabilities, confusions)
 
     def draw(self, split: Part, examples: list[Example], labels, probabilities, confusions) -> None:
-        """The pictures of an evaluation: of two classes also of texts that have neither."""
+        """Draw an evaluation; with two classes also texts that have neither."""
         from tlite import pictures  # matplotlib is slow to import
 
         classes, values = self.experiment.data.classes, [example.value for example in examples]
-        two = len(classes) == 2
-        shown = np.flatnonzero((labels >= 0) | two)
-        of_class, name = (1, classes[1]) if two else (labels[shown], "the true class")
-        read = probabilities[shown, of_class], [values[index] for index in shown], name
-        predicted = probabilities.argmax(-1)
+        if is_binary := len(classes) == 2:
+            column, name = 1, classes[1]
+        shown = np.flatnonzero((labels >= 0) | is_binary)
+        if not is_binary:
+            column, name = labels[shown], "the true class"
+        shown_values = [values[index] for index in shown]
+        scores, predicted = probabilities[shown, column], probabilities.argmax(-1)
         plots = {
             "confusion": lambda: pictures.plot_confusion(confusions, classes),
-            "probability": lambda: pictures.plot_probability_by_value(*read),
+            "probability": lambda: pictures.plot_probability_by_value(scores, shown_values, name),
             "predictions": lambda: pictures.plot_predictions_by_value(predicted, values, classes),
         }
         self.save_plots({f"{split}-{name}": plot for name, plot in plots.items()})
-        print(f"\ndrawn in {self.dir.plots}: {', '.join(f'{split}-{name}.png' for name in plots)}")
+        names = ", ".join(f"{split}-{name}.png" for name in plots)
+        print(f"\npictures in {self.dir.plots}: {names}")
 
     def print_baseline(
-        self, part: str, examples: list[Example], right: Bool[np.ndarray, "M N"] | None = None
+        self, split: str, examples: list[Example], right: Bool[np.ndarray, "M N"] | None = None
     ) -> None:
         """Print the accuracy of TF-IDF and logistic regression on the same examples.
 
         Args:
-            right: True where the models are, to print the difference with its paired interval.
+            right: True where the models are right, to print the difference with its interval.
         """
         name = "TF-IDF + logistic regression"
         if getattr(self.experiment.data, "stream", False):
             print(f"{name}: not fitted, as the texts are streamed")
             return
-        known = (
-            zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
-            for part in (self.data.train, examples)
-        )
-        (texts, labels), (scored, classes) = known
+        train = [(e.text, e.label) for e in self.data.train if e.label is not None]
+        scored = [(e.text, e.label) for e in examples if e.label is not None]
         try:
-            predicted = tfidf_logistic_regression(texts, labels).predict(scored)
+            baseline = tfidf_logistic_regression(*zip(*train, strict=True))
         except ValueError:
             print(f"{name}: not fitted, as no word is in two texts")
             return
-        baseline = predicted == np.array(classes)
-        print(f"{name}: {part} accuracy {100 * baseline.mean():.1f} %")
-        if right is not None and np.ptp(by_text := 100.0 * right - 100.0 * baseline):
-            above = interval(by_text, "texts", ".1f")
-            print(f"above {name}: {by_text.mean():+.1f} points, {above}")
+        predicted = baseline.predict([text for text, _ in scored])
+        baseline_right = predicted == np.array([label for _, label in scored])
+        print(f"{name}: {split} accuracy {100 * baseline_right.mean():.1f} %")
+        if right is not None and np.ptp(difference := 100.0 * right - 100.0 * baseline_right):
+            half = interval(difference, "texts", ".1f")
+            print(f"above {name}: {difference.mean():+.1f} points, {half}")
 
-    def print_linear(self, part: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
-        """The accuracy of the linear model of n-grams without the transformer, if there is one."""
+    def print_ngrams(self, split: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
+        """Print the accuracy of the linear model of n-grams alone, if there is one."""
         if not isinstance(self.tokenizer, NgramTokenizer):
             return
         model = self.trainer.models(self.parameters(checkpoint)[0])[0]
@@ -239,31 +235,35 @@ class ClassifierRun(ExamplesRun):
         features = tokens[:, self.experiment.model.context :]
         logits = jax.lax.map(model.ngram_logits, features, batch_size=EVALUATION_BATCH)
         right = np.asarray(logits.argmax(-1) == labels)[labels >= 0]
-        print(f"the linear model of n-grams alone: {part} accuracy {100 * right.mean():.1f} %")
+        print(f"the linear model of n-grams alone: {split} accuracy {100 * right.mean():.1f} %")
 
 
 def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
-    """Every class of at least two occurs in training; texts without a word are reported."""
+    """Warn of empty training texts.
+
+    Raises:
+        UserError: there are fewer than two classes, or one has no training text.
+    """
     seen, empty = set(), 0
     for example in examples:
         seen.add(example.label)
         empty += not example.text.strip()
     if missing := [name for index, name in enumerate(classes) if index not in seen]:
         raise UserError(
-            f"no text of the training part has the class {', '.join(missing)}: "
-            f"leave it out, or give more texts"
+            f"no text of the training split has the class {', '.join(missing)}: "
+            "leave it out, or add texts"
         )
     if empty:
         print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
     if len(classes) < 2:
-        raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
+        raise UserError(f"a classifier needs two classes: {classes[0]!r} is the only class")
 
 
 # Tokens
 
 
 def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokenizer:
-    """The pieces or the words of the texts, with n-grams of these where they are asked for."""
+    """Learn subwords or words from the texts, with n-grams if the settings have them."""
     if isinstance(settings, Subwords):
         return SubwordTokenizer.train(texts, settings.pieces)
     frequency, marks = settings.min_document_frequency, settings.marks
@@ -280,15 +280,15 @@ def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokeniz
 def encode_examples(
     experiment: ClassifierExperiment, tokenizer, examples: Iterable[Example]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and labels of the examples that have a class, a chunk of them in memory at a time."""
-    known = (example for example in examples if example.label is not None)
+    """Return tokens and labels of the examples that have a class, encoded in chunks."""
+    labelled = (example for example in examples if example.label is not None)
     tokens, labels = [], []
-    while chunk := list(itertools.islice(known, CHUNK)):
+    while chunk := list(itertools.islice(labelled, CHUNK)):
         tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
         labels += [e.label for e in chunk]
     if not labels:
         raise UserError("none of the texts has one of the classes")
-    longest = max(a.shape[-1] for a in tokens)  # in features: they have no fixed number
+    longest = max(a.shape[-1] for a in tokens)  # the number of n-grams differs
     rows = np.full((len(labels), *tokens[0].shape[1:-1], longest), PADDING, np.int32)
     for number, a in enumerate(tokens):
         rows[number * CHUNK :][: len(a), ..., : a.shape[-1]] = a
@@ -296,7 +296,7 @@ def encode_examples(
 
 
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
-    """Tokens (N, T); of sentences (N, S, T)."""
+    """Return tokens (N, T), or (N, S, T) if sentences are scored alone."""
     length = experiment.model.context
     masked = experiment.padding == "mask" or experiment.init_from is not None
     pad_id = PADDING if masked else tokenizer.unknown_id
@@ -304,46 +304,62 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
         return tokenizer.encode_texts(texts, length, pad_id)
     split = [sentences(text)[: experiment.sentences] for text in texts]
     rows = np.full((len(texts), experiment.sentences, length), PADDING, np.int32)
-    there = np.arange(experiment.sentences) < np.array([len(parts) for parts in split])[:, None]
-    rows[there] = tokenizer.encode_texts([s for parts in split for s in parts], length, pad_id)
+    lengths = np.array([len(parts) for parts in split])
+    is_sentence = np.arange(experiment.sentences) < lengths[:, None]
+    rows[is_sentence] = tokenizer.encode_texts(
+        [s for parts in split for s in parts], length, pad_id
+    )
     return rows
 
 
 def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
-    """Which of the texts are longer than the model reads."""
-    context, most = experiment.model.context, experiment.sentences
-    split = [sentences(text) if most else [text] for text in texts]
+    """Return for each text whether it is longer than what the model reads."""
+    context, max_sentences = experiment.model.context, experiment.sentences
+    split = [sentences(text) if max_sentences else [text] for text in texts]
     return [
-        len(parts) > max(most, 1) or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
+        len(parts) > max(max_sentences, 1)
+        or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
         for parts in split
     ]
 
 
-# What is reported
+# Report
 
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:
-    """Probabilities of the classes (N, C)."""
+    """Return the probabilities of the classes (N, C)."""
     batches = in_batches(tokens, min(EVALUATION_BATCH, len(tokens)))
     rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
     return rows.reshape(-1, rows.shape[-1])[: len(tokens)]
 
 
-@jax.jit  # once for all replicas
+@jax.jit  # compiled once for all replicas
 @F.float32_products
 def _logits_of_batches(model, batches):
     return jax.lax.map(lambda batch: class_logits(model, batch), batches)
 
 
-def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarray:
-    """Precision, recall and F1 of each class, and which is taken for which; returned as counts."""
+def print_ensemble(name: str, probabilities: Float[np.ndarray, "M N C"], labels) -> None:
+    """Print accuracy and loss of the mean of all replicas' probabilities."""
+    mean = probabilities.mean(0)
+    accuracy = 100 * (mean.argmax(-1) == labels).mean()
+    true_class = np.stack([*probabilities, mean])[:, np.arange(len(labels)), labels]
+    smallest = np.finfo(np.float32).tiny
+    *losses, loss = -np.log(np.maximum(true_class.astype(np.float64), smallest)).mean(1)
+    single = spread(np.array(losses), ".4f")
+    print(f"{name}: accuracy {accuracy:.1f} %, loss {loss:.4f} (single replicas: {single})")
+
+
+def print_classes(label: str, classes: list[str], labels, predicted) -> np.ndarray:
+    """Print precision, recall and F1 of each class; print and return the confusion matrix."""
     from sklearn.metrics import classification_report, confusion_matrix
 
     ids = list(range(len(classes)))
-    settings = {"labels": ids, "target_names": classes, "zero_division": 0}
-    print(f"\nscores by class{which}")
-    show(classification_report(labels, predicted, **settings))
-    print(f"confusions{which}: rows are true classes, columns predicted ones")
+    print(f"\nscores by class{label}")
+    show(
+        classification_report(labels, predicted, labels=ids, target_names=classes, zero_division=0)
+    )
+    print(f"confusions{label}: rows are true classes, columns predicted ones")
     confusions = confusion_matrix(labels, predicted, labels=ids)
     width = max(*map(len, classes), 6) + 2
     rows = zip(classes, confusions, strict=True)
@@ -352,14 +368,11 @@ def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarr
     return confusions
 
 
-def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
-    """The texts of a known class of which the model is most certain, rightly and wrongly.
-
-    A text that stands there several times is shown once.
-    """
+def print_most_certain(label: str, classes: list[str], examples, labels, probabilities) -> None:
+    """Print the texts with the highest right and wrong probabilities, each text once."""
     predicted = probabilities.argmax(-1)
     for title, right in (("right", True), ("wrong", False)):
-        print(f"\nthe most certain {title} ones{which}")
+        print(f"\nmost certain {title} predictions{label}")
         shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
         by_text: dict[str, int] = {}
         for index in shown[np.argsort(-probabilities[shown].max(-1))]:
@@ -372,15 +385,14 @@ def print_certain(which: str, classes: list[str], examples, labels, probabilitie
             )
 
 
-# A generator of the same texts that is trained first
+# Pretraining
 
 
 def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     """Train a generator on the run's texts and return its parameters by name.
 
-    "Improving language understanding by generative pre-training" (Radford et al. 2018), in small:
-    it learns from the same texts, without their labels. It is trained (or, in a run that is
-    resumed, trained on) in the folder `pretraining` of the run.
+    "Improving language understanding by generative pre-training" (Radford et al. 2018), in small.
+    It is trained, or resumed, in the folder `pretraining` of the run.
     """
     settings, data = run.experiment.pretraining, run.experiment.data
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
@@ -392,28 +404,28 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     for name, tokens in (("training", learned), ("validation", held_out)):
         if len(tokens) <= config.context:
             raise UserError(
-                f"the {name} part is too short for pre-training: it has {len(tokens)} tokens, "
-                f"and a context of {config.context} needs one more than that"
+                f"the {name} split is too short for pretraining: it has {len(tokens)} tokens, "
+                f"and a context of {config.context} needs at least {config.context + 1}"
             )
     trainer = Trainer(generator_task(config), training, jnp.asarray(learned))
     shards = trainer.num_shards
     batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
     folder = run.dir.path / "pretraining"
     folder.mkdir(exist_ok=True)
-    print(f"pre-training a generator on {len(learned):,} tokens, {training.steps:,} steps")
-    replicas = fit(trainer, folder, batches, config.context)
-    print("pre-training has ended; now the classifier")
-    return trainer.on_host(replicas.parameters)
+    print(f"pretraining a generator: steps={training.steps} tokens={len(learned):,}")
+    state = fit(trainer, folder, batches, config.context)
+    print("pretraining has ended")
+    return trainer.on_host(state.parameters)
 
 
 def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:
-    """The generator whose embedding and blocks a classifier of this config can take over."""
+    """Return the generator whose embedding and blocks a classifier of this config can take over."""
     shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(TransformerConfig)}
     return GeneratorConfig(**shared | {"dropout": dropout}, head=LMHead(tied=True))
 
 
 def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
-    """The settings of the generator's training; its seed is the classifier's first."""
+    """Return how the generator is trained; its seed is the classifier's first."""
     return TrainingConfig(
         steps=settings.pretraining_steps,
         batch_size=settings.pretraining_batch_size,
@@ -429,34 +441,36 @@ def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
 
 
 def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
-    """All tokens of the texts (N,), with an unknown token after each text."""
+    """Return all tokens of the texts (N,), with an unknown token after each text."""
     rows = tokenizer.encode_texts(texts)
     ends = np.full((len(rows), 1), tokenizer.unknown_id, rows.dtype)
     padded = np.concatenate([rows, ends], axis=1)
     return padded[padded >= 0]
 
 
-# The linear model of n-grams beside the transformer, found before it is trained
+# The linear model of n-grams, fitted before the transformer is trained
 
 
 def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
-    """How many n-grams of words and of characters the model has.
+    """Return the numbers of n-grams of words and of characters, as sizes of the model.
 
     Raises:
-        UserError: it can't have them.
+        UserError: the experiment can't have n-grams.
     """
     is_transformer = isinstance(experiment.model, ClassifierConfig)
     if not isinstance(tokenizer, NgramTokenizer):
         return dict.fromkeys(ROWS, 0) if is_transformer else {}
     if not is_transformer:
-        raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
+        raise UserError("n-grams are added to a transformer: use --bigrams of this model instead")
     if experiment.sentences or experiment.model.wide.bigrams:
         other = "--sentences" if experiment.sentences else "--wide.bigrams"
-        raise UserError(f"n-grams are of whole texts and take the place of bigrams: no {other}")
+        raise UserError(
+            f"n-grams are counted in complete texts and replace bigrams: leave out {other}"
+        )
     if not tokenizer.ngrams:
-        raise UserError("no n-gram is in so many texts: lower --min-document-frequency")
-    of_words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
-    return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
+        raise UserError("no n-gram is frequent enough: lower --min-document-frequency")
+    words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
+    return dict(zip(ROWS, (words, len(tokenizer.ngrams) - words), strict=True))
 
 
 def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
@@ -467,9 +481,11 @@ def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
     tokens, labels = encode_examples(experiment, run.tokenizer, run.data.train)
     first = model.vocabulary_size + model.wide.num_word_ngrams
     sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
-    read = tokens[:, model.context :], labels, sizes, model.num_classes
-    weights, bias = fit_bags_of_words(*read, experiment.ngram_l2)
+    features = tokens[:, model.context :]
+    weights, bias = fit_bags_of_words(
+        features, labels, sizes, model.num_classes, experiment.ngram_l2
+    )
     parameters = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
     parameters |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
-    print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")
+    print(f"linear model of n-grams: features={sum(sizes):,}")
     return parameters

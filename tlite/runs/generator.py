@@ -1,4 +1,4 @@
-"""Runs of a generator: a text or a corpus, its tokens, and what is reported of a trained model."""
+"""Runs of a generator: a text or a corpus, its tokens, and the report on a trained model."""
 
 import dataclasses
 import hashlib
@@ -218,15 +218,15 @@ class GeneratorRun(Run):
             print(interval(table.run, "text", ".4f"))
 
 
-def scores_line(part: str, means: dict[str, np.ndarray], unit: str) -> str:
-    """Loss, perplexity, bits and accuracy of means (M,); of several replicas also the spread."""
+def scores_line(label: str, means: dict[str, np.ndarray], unit: str) -> str:
+    """Return loss, perplexity, bits per byte and accuracy of means (M,) as text."""
     from tlite.runs.reporting import spread
 
-    perplexity = np.exp(np.minimum(means["loss"], 700.0))
-    known = "bits_per_byte" in means  # not of numbers
-    bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, " if known else ""
+    perplexity, bits = np.exp(np.minimum(means["loss"], 700.0)), ""
+    if "bits_per_byte" in means:  # unknown for a corpus of numbers
+        bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, "
     return (
-        f"{part} loss {spread(means['loss'], '.4f')} nats per {unit}, "
+        f"{label} loss {spread(means['loss'], '.4f')} nats per {unit}, "
         f"perplexity {spread(perplexity, '.3f')}, {bits}"
         f"accuracy {spread(100 * means['accuracy'], '.1f')} %"
     )
@@ -247,8 +247,8 @@ def write_sample(
     from tlite.decoding import stream
 
     text, decoder = "", tokenizer.stream(tokens)
-    options = {"num_tokens": num_tokens, "rng": rng, "stop": stop, "sampler": sampler}
-    for chunk in stream(model, tokens, **options):
+    chunks = stream(model, tokens, num_tokens=num_tokens, rng=rng, stop=stop, sampler=sampler)
+    for chunk in chunks:
         new = decoder.push(chunk[chunk >= 0])
         show(before + new, end="", flush=True)  # after the options have been checked
         before, text = "", text + new
@@ -263,10 +263,10 @@ def write_sample(
 def make_tokenizer(
     settings: TextTokenizer, text: str, validation_fraction: float
 ) -> tuple[TextTokenizer, Tokenizer]:
-    """The tokenizer of a new run on a text, and its settings with what identifies it.
+    """Return the settings with the SHA-256 of the tokenizer's files, and the tokenizer.
 
     Raises:
-        UserError: it can't be opened, or is another than the settings say.
+        UserError: it can't be opened, or its files have changed.
     """
     if isinstance(settings, Characters):
         return settings, CharTokenizer(text)
@@ -278,53 +278,55 @@ def make_tokenizer(
         training, _ = split_tokens(text, validation_fraction)
         return settings, learn_bpe([training], settings.pieces)
     tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
-    place = str(Path(settings.path).resolve()) if Path(settings.path).exists() else settings.path
-    return type(settings)(place, digest), tokenizer
+    is_local = Path(settings.path).exists()
+    path = str(Path(settings.path).resolve()) if is_local else settings.path
+    return type(settings)(path, digest), tokenizer
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer:
-    """That of a corpus; where nothing says it, numbers.
+    """Return the tokenizer of a corpus; numbers if the corpus names none.
 
     Raises:
         UserError: it can't be opened, or has changed.
     """
     manifest = corpus.manifest()
-    if (of := manifest.tokenizer) is None:
+    if (reference := manifest.tokenizer) is None:
         return NumberTokenizer(manifest.vocabulary_size)
-    if of.sha256 and not Path(of.path).is_file():
-        raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
-    from tlite.pretrained.tokenizers import open_tokenizer
+    path, digest = Path(reference.path), reference.sha256
+    if digest and not path.is_file():
+        raise UserError(f"the tokenizer of the corpus, {path}, does not exist")
+    if reference.kind == "pretrained":
+        from tlite.pretrained.tokenizers import open_tokenizer
 
-    if of.kind == "pretrained":
-        return open_tokenizer(of.path, of.sha256)[0]
-    if of.sha256 not in ("", sha256(Path(of.path))):
-        raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
-    return load_tokenizer(of.path)
+        return open_tokenizer(reference.path, digest)[0]
+    if digest not in ("", sha256(path)):
+        raise UserError(f"the tokenizer {path} has changed: prepare the corpus anew")
+    return load_tokenizer(reference.path)
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
-    """The rows of the embedding: of subwords as many as asked for, if they are enough.
+    """Return the number of embedding rows: `size` if it is enough, or the number of tokens for 0.
 
     Raises:
-        UserError: they are not.
+        UserError: `size` is too small, or larger than a vocabulary of characters.
     """
     needed = max(tokenizer.largest_id + 1, at_least)
-    # More than there are, a multiple of 64 say, is faster on some devices.
-    more = size > needed and tokenizer.unit != "character"
-    if size not in (0, needed) and not more:
+    # Padding to a multiple of 64 is faster on some devices.
+    is_padded = size > needed and tokenizer.unit != "character"
+    if size not in (0, needed) and not is_padded:
         raise UserError(
-            f"the vocabulary size is {size}, but the text has {needed} tokens: leave it out"
+            f"vocabulary_size is {size}, but the text has {needed} tokens: leave it out"
         )
     return size or needed
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
-    """The tokens that end a text."""
+    """Return the ids of the tokens that end a text."""
     return [] if tokenizer.eos_id is None else [tokenizer.eos_id]
 
 
 def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
-    """The tokens (T,) that a sample starts from; without a prompt what ends the text before.
+    """Return the tokens (T,) of a prompt; of an empty one the token that ends a text.
 
     Raises:
         UserError: there are none.
@@ -339,29 +341,29 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
 
 
 def warn_of_unknown(tokenizer: Tokenizer, tokens: np.ndarray) -> None:
-    """Warn if the unknown token stands for some of a text."""
-    known = (None, tokenizer.eos_id)  # GPT-2's mark between documents has both roles
-    unknown = 0 if tokenizer.unknown_id in known else int((tokens == tokenizer.unknown_id).sum())
-    if unknown:
+    """Warn if a text has unknown tokens."""
+    if tokenizer.unknown_id in (None, tokenizer.eos_id):  # GPT-2 has one id for both
+        return
+    if unknown := int((tokens == tokenizer.unknown_id).sum()):
         print(
             f"warning: {unknown:,} of {len(tokens):,} tokens of the text are unknown to the model: "
-            "the scores don't compare with those of a model that knows them",
+            "the scores can't be compared with those of models that know them",
             file=sys.stderr,
         )
 
 
 def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
-    """The token that ends each document, if they are to be kept apart.
+    """Return the token that ends each document if documents must not attend to each other.
 
     Raises:
-        UserError: nothing says which it is.
+        UserError: neither the corpus nor the tokenizer has such a token.
     """
     if not corpus.separate_documents:
         return None
     for end in (corpus.manifest().end_id, tokenizer.eos_id):
         if end is not None:
             return end
-    raise UserError(f"nothing says which token of {corpus.folder} ends a document")
+    raise UserError(f"separate_documents: {corpus.folder} names no token that ends a document")
 
 
 # Splits
