@@ -269,7 +269,12 @@ def unsupported_attention_kwargs(
         required.append("bias")
     if attention.dropout:
         required += ["dropout_rate", "rng"]
-    return F.unsupported_kwargs(function, required)
+    return F.unsupported_kwargs(function, required) if required else []
+
+
+def positions_name(config: TransformerConfig) -> str:
+    """Return the name of the parameters of the position encoding."""
+    return "relative" if isinstance(config.positions, Relative) else "positions"
 
 
 def describe_components(config: Any) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 import tlite.functional as F
 from tlite.models.components import ALiBi, Learned, Relative, Rotary
-from tlite.models.config import TransformerConfig
+from tlite.models.config import positions_name
 
 LayerCache = dict[str, Any]
 """Cache entries of a block by layer: "attention", "feed_forward", in a decoder "cross_attention".
@@ -169,11 +169,6 @@ def position_table(encoding, params, config) -> Float[Array, "L D"]:
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with no_mesh, jax.ensure_compile_time_eval():
         return F.sinusoidal_positions(config.context, config.width, split=encoding.split)
-
-
-def positions_name(config: TransformerConfig) -> str:
-    """Return the name of the parameters of the position encoding."""
-    return "relative" if isinstance(config.positions, Relative) else "positions"
 
 
 def cache_capacity(caches: Sequence[LayerCache], default: int) -> int:

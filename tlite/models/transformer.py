@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 import tlite.functional as F
 from tlite.models.block import Aux, add_aux, apply_norm, block
 from tlite.models.components import Learned, PositionsFunction, Sinusoidal
-from tlite.models.config import GeneratorConfig, TransformerConfig
+from tlite.models.config import GeneratorConfig, TransformerConfig, positions_name
 from tlite.models.custom import bind_params, call_layer
 from tlite.models.init import (
     init_block,
@@ -31,7 +31,6 @@ from tlite.models.inputs import (
     cached_inputs,
     causal_inputs,
     position_table,
-    positions_name,
     window_inputs,
 )
 from tlite.models.parameters import as_params, set_params

@@ -17,8 +17,8 @@ from tlite import inspection, pictures
 from tlite.decoding import generate
 from tlite.models import BlockInputs, Learned, Sinusoidal, Transformer, count_parameters
 from tlite.models.components import PositionsFunction
-from tlite.models.config import PRESETS
-from tlite.models.inputs import causal_inputs, position_table, positions_name, window_inputs
+from tlite.models.config import PRESETS, positions_name
+from tlite.models.inputs import causal_inputs, position_table, window_inputs
 from tlite.models.transformer import list_blocks
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
