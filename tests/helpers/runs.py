@@ -113,14 +113,14 @@ def stopped(train, *arguments) -> str:
 
 def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
     """From now on Ctrl-C comes while `step` is computed, of the classifier or its pre-training."""
-    train = Trainer.train
+    dispatch = Trainer.dispatch
 
-    def interrupted(trainer, replicas, first, num_steps):
+    def interrupted(trainer, state, first, num_steps):
         if trainer.task.perplexity == pretraining and first < step <= first + num_steps:
             signal.raise_signal(signal.SIGINT)
-        return train(trainer, replicas, first, num_steps)
+        return dispatch(trainer, state, first, num_steps)
 
-    monkeypatch.setattr(Trainer, "train", interrupted)
+    monkeypatch.setattr(Trainer, "dispatch", interrupted)
 
 
 def resume(folder: Path) -> ClassifierRun:

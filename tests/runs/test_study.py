@@ -113,9 +113,9 @@ def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypa
 
 KILLS = {
     "while a run folder is made": (Run, "start", 1),
-    "before the first step": (Trainer, "train", 1),
+    "before the first step": (Trainer, "dispatch", 1),
     "before the first checkpoint": (Checkpoints, "save", 1),
-    "after the first checkpoint": (Trainer, "train", 3),
+    "after the first checkpoint": (Trainer, "dispatch", 3),
     "at the end of a variant": (Study, "write", 1),
     "while the second run folder is made": (run, "create_run", 1),
     "in the second variant": (Checkpoints, "save", 2),
@@ -187,13 +187,13 @@ def test_a_studys_run_is_a_run_as_any(whole):
 
 
 def test_ctrl_c_stops_the_study_and_says_how_to_go_on(base, tmp_path, monkeypatch):
-    study, train = tmp_path / "study", Trainer.train
+    study, train = tmp_path / "study", Trainer.dispatch
 
     def interrupted(*arguments):
         signal.raise_signal(signal.SIGINT)
         return train(*arguments)
 
-    monkeypatch.setattr(Trainer, "train", interrupted)
+    monkeypatch.setattr(Trainer, "dispatch", interrupted)
     with pytest.raises(Interrupted, match=rf"stopped at step 1.*train --resume {study}$") as stop:
         train_study(sizes(base), study)
     assert stop.value.exit_code == 130

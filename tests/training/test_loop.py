@@ -1,5 +1,6 @@
-"""The loop: it ends when patience is out, keeps as many checkpoints as asked, and stays ended."""
+"""The training loop: patience, signals, checkpoints, divergence, resume and progress."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -7,7 +8,8 @@ import math
 import os
 import shutil
 import signal
-from contextlib import nullcontext
+import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +22,7 @@ from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import (
-    Interrupt,
-    TrainingProgress,
-    fit,
-    validate,
-)
+from tlite.training.loop import Interrupt, TrainingProgress, fit, validate
 from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
 
 TOKENS = np.tile(np.arange(5), 20)
@@ -33,10 +30,12 @@ MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_
 TRAINING = TrainingConfig(
     steps=12, batch_size=4, evaluate_every=2, best_metric="accuracy", precision="float32"
 )
+ACCURACIES = [0.1] * 12
+RARE = {"evaluate_every": 6}
 
 
 @pytest.mark.parametrize(
-    ("patience", "scores", "ended"),
+    ("patience", "scores", "expected"),
     [
         (0, [1.0, 2.0, 3.0, 4.0], False),
         (1, [], False),
@@ -46,102 +45,183 @@ TRAINING = TrainingConfig(
         (2, [2.0, 3.0, 1.0, 3.0, 1.5], True),
     ],
 )
-def test_patience_is_out_when_so_many_scores_are_no_better_than_the_best(patience, scores, ended):
-    assert is_out_of_patience(patience, scores) == ended
+def test_patience_counts_validations_after_the_best(patience, scores, expected):
+    assert is_out_of_patience(patience, scores) == expected
 
 
-def test_the_least_score_is_the_best_of_what_is_selected():
+def test_lower_scores_are_better_for_every_metric():
     line = {"loss": 2.0, "accuracy": 0.25, "bleu": 30.0}
-    scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
-    for select, score in scores.items():
-        config = dataclasses.replace(TRAINING, best_metric=select)
+    for metric, score in {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}.items():
+        config = dataclasses.replace(TRAINING, best_metric=metric)
         assert validation_score(config, line) == score
         assert validation_score(config, {"loss": None}) == math.inf
 
 
 @pytest.fixture(scope="module")
 def trained():
-    """Train in a folder; validations find the accuracies given, in turn."""
+    """Return a function that trains in a folder; validations return the accuracies in turn."""
     data, devices = jnp.asarray(TOKENS), jax.local_devices()[:1]
     trainer = Trainer(generator_task(MODEL), TRAINING, data, devices)
-    start = host_copy(trainer.init())  # compiled once
+    initial = host_copy(trainer.init())  # compiled once
 
     def train(folder, accuracies, **changes):
-        trainer.config = dataclasses.replace(TRAINING, **changes)  # of none that is compiled
-        found = iter(accuracies)
+        trainer.config = dataclasses.replace(TRAINING, **changes)  # no field that is compiled
+        accuracies = iter(accuracies)
         batches = validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards)
 
-        def measure(replicas, means):
-            return {"accuracy": np.array([next(found)])}
+        def measure(parameters, means):
+            return {"accuracy": np.array([next(accuracies)])}
 
         folder.mkdir(exist_ok=True)
-        begin = lambda: trainer.place(start)  # noqa: E731
-        return fit(trainer, folder, batches, MODEL.context, begin, measure)
+        start = lambda: trainer.place(initial)  # noqa: E731
+        return fit(trainer, folder, batches, MODEL.context, start, measure)
 
     return train
 
 
-def interrupted_at(monkeypatch, step, action):
-    """`action` is done while `step` is computed."""
-    compute = Trainer.train
+def interrupt_at(monkeypatch, step, action):
+    """Run `action` when the call that computes `step` is dispatched."""
+    dispatch = Trainer.dispatch
 
-    def train(trainer, replicas, first, num_steps):
+    def interrupted(trainer, state, first, num_steps):
         if first < step <= first + num_steps:
             action()
-        return compute(trainer, replicas, first, num_steps)
+        return dispatch(trainer, state, first, num_steps)
 
-    monkeypatch.setattr(Trainer, "train", train)
+    monkeypatch.setattr(Trainer, "dispatch", interrupted)
+
+
+def diverge_at(monkeypatch, step):
+    """Let the training losses be NaN from `step` on."""
+    dispatch = Trainer.dispatch
+
+    def diverging(trainer, state, first, num_steps):
+        state, history = dispatch(trainer, state, first, num_steps)
+        steps = first + 1 + np.arange(history["loss"].shape[1])
+        return state, history | {"loss": jnp.where(steps >= step, jnp.nan, history["loss"])}
+
+    monkeypatch.setattr(Trainer, "dispatch", diverging)
+
+
+def lines_of(folder):
+    lines = read_metrics(folder / "metrics.jsonl")
+    return [{n: v for n, v in line.items() if n != "tokens_per_second"} for line in lines]
 
 
 def validated(folder):
-    lines = read_metrics(folder / "metrics.jsonl")
-    return [line["step"] for line in lines if line["split"] == "validation"]
+    return [line["step"] for line in lines_of(folder) if line["split"] == "validation"]
 
 
 def saved(folder):
-    checkpoints = Checkpoints(folder / "checkpoints")
-    try:
+    with contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
         return checkpoints.steps()
-    finally:
-        checkpoints.close()
 
 
-def test_training_ends_when_patience_is_out_and_does_not_go_on(trained, tmp_path, capsys):
+def test_training_stops_when_patience_is_out_and_stays_so(trained, tmp_path, capsys):
     folder = tmp_path / "run"
-    replicas = trained(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
+    state = trained(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
     assert "no better validation in the last 2: ended at step 8\n" in capsys.readouterr().out
     assert validated(folder) == [2, 4, 6, 8]
     content = (folder / "metrics.jsonl").read_text()
     again = trained(folder, [], patience=2)
     assert "ended at step 8" in capsys.readouterr().out
     assert (folder / "metrics.jsonl").read_text() == content
-    jax.tree.map(np.testing.assert_array_equal, again.parameters, replicas.parameters)
+    jax.tree.map(np.testing.assert_array_equal, again.parameters, state.parameters)
 
 
-def test_without_patience_training_goes_on_and_keeps_the_last_checkpoints_and_the_best(
-    trained, tmp_path
-):
+def test_the_last_checkpoints_and_the_best_are_kept(trained, tmp_path):
     trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
     assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
     assert saved(tmp_path / "run") == [4, 8, 10, 12]
 
 
-def values():
-    return [0.1] * 12
+# The order of dispatching, reading, writing and saving
 
 
-RARE = {"evaluate_every": 6}
-"""Where validations are not the point."""
+@pytest.fixture
+def events(monkeypatch):
+    """Record the step of each dispatch, read, write and save."""
+    events, dispatch, read, save = [], Trainer.dispatch, Trainer.read, Checkpoints.save
+
+    def dispatched(trainer, state, step, num_steps):
+        events.append(("dispatch", step + num_steps))
+        state, history = dispatch(trainer, state, step, num_steps)
+        return state, history | {"end": step + num_steps}
+
+    def was_read(trainer, history, num_steps):
+        events.append(("read", history.pop("end")))
+        return read(trainer, history, num_steps)
+
+    def saving(checkpoints, step, trees, *arguments):
+        lines = read_metrics(checkpoints.folder.parent / "metrics.jsonl")
+        training = [line["step"] for line in lines if line["split"] == "training"]
+        assert training == [*range(1, step + 1)]  # complete and in order, before the save
+        events.append(("save", step))
+        return save(checkpoints, step, trees, *arguments)
+
+    monkeypatch.setattr(Trainer, "dispatch", dispatched)
+    monkeypatch.setattr(Trainer, "read", was_read)
+    monkeypatch.setattr(Checkpoints, "save", saving)
+    monkeypatch.setattr("tlite.training.loop.SECONDS_PER_CALL", 1e-9)  # one step a call
+    return events
+
+
+def test_losses_are_read_while_the_next_call_runs(trained, tmp_path, events):
+    trained(tmp_path / "run", ACCURACIES, steps=6, evaluate_every=3)
+    first = [("dispatch", 1), ("dispatch", 2), ("read", 1), ("dispatch", 3), ("read", 2)]
+    assert events[:7] == [*first, ("read", 3), ("save", 3)]
+    assert events[7:] == [(name, step + 3) for name, step in events[:7]]
+
+
+def test_a_signal_saves_after_the_losses_are_read(trained, tmp_path, monkeypatch, events):
+    interrupt_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Interrupted, match="stopped at step 3, and saved"):
+        trained(tmp_path / "run", [], **RARE)
+    assert events[-3:] == [("read", 2), ("read", 3), ("save", 3)]
+
+
+def test_a_diverged_state_is_never_saved(trained, tmp_path, monkeypatch):
+    """Though a signal asks for it, and the loss is read when a later call has been dispatched."""
+    with monkeypatch.context() as patch:
+        diverge_at(patch, 5)
+        interrupt_at(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(RunFailed, match=r"is nan at step 5; the best checkpoint is step 4"):
+            trained(tmp_path / "run", ACCURACIES, evaluate_every=4)
+    assert saved(tmp_path / "run") == [4]
+    trained(tmp_path / "run", ACCURACIES, evaluate_every=4)
+    trained(tmp_path / "undisturbed", ACCURACIES, evaluate_every=4)
+    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "undisturbed")
+
+
+def test_minutes_save_between_validations(trained, tmp_path, monkeypatch, events):
+    """Such a checkpoint is temporary, and training resumes from it to the same bits."""
+    clock = SimpleNamespace(monotonic=lambda: 60.0 * len(events), perf_counter=time.perf_counter)
+    monkeypatch.setattr("tlite.training.loop.time", clock)
+    minutes = {"evaluate_every": 12, "save_every_minutes": 7.0}
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 8, lambda: os.missing)  # an error at any moment, as a kill would be
+        with pytest.raises(AttributeError):
+            trained(tmp_path / "run", [], **minutes)
+    (step,) = saved(tmp_path / "run")
+    assert 3 <= step <= 7
+    assert not validated(tmp_path / "run")
+    trained(tmp_path / "run", ACCURACIES, **minutes)
+    trained(tmp_path / "undisturbed", ACCURACIES, evaluate_every=12)
+    assert saved(tmp_path / "run") == saved(tmp_path / "undisturbed") == [12]
+    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "undisturbed")
+
+
+# Signals
 
 
 @pytest.mark.parametrize(
     ("number", "step"), [(signal.SIGINT, 3), (signal.SIGTERM, 6), (signal.SIGHUP, 3)]
 )
 def test_a_signal_saves_without_a_validation(trained, tmp_path, monkeypatch, number, step):
-    """Neither one at a scheduled step nor one between, nor further metrics such as BLEU."""
+    """At a scheduled step and between; nor are further metrics such as BLEU computed."""
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        interrupted_at(patch, step, lambda: signal.raise_signal(number))
+        interrupt_at(patch, step, lambda: signal.raise_signal(number))
         with pytest.raises(Interrupted, match=r"stopped at step \d+, and saved") as stop:
             trained(tmp_path / "run", [], **RARE)
     assert stop.value.exit_code == 128 + number
@@ -151,15 +231,15 @@ def test_a_signal_saves_without_a_validation(trained, tmp_path, monkeypatch, num
         ((last, score),) = checkpoints._scores().items()
     assert step <= last <= 6
     assert score is None
-    trained(tmp_path / "run", values(), **RARE)
+    trained(tmp_path / "run", ACCURACIES, **RARE)
     assert saved(tmp_path / "run")[-1] == 12
 
 
-def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(trained, tmp_path, monkeypatch):
+def test_a_signal_that_the_process_ignores_stays_ignored(trained, tmp_path, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        interrupted_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGINT))
-        trained(tmp_path / "run", values(), **RARE)
+        interrupt_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGINT))
+        trained(tmp_path / "run", ACCURACIES, **RARE)
     finally:
         signal.signal(signal.SIGINT, before)
     assert validated(tmp_path / "run")[-1] == 12
@@ -176,7 +256,8 @@ def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(trained, tmp_pa
     ],
 )
 def test_only_a_second_sigint_stops_at_once(numbers, stops):
-    with pytest.raises(KeyboardInterrupt) if stops else nullcontext(), Interrupt() as interrupt:
+    expected = pytest.raises(KeyboardInterrupt) if stops else contextlib.nullcontext()
+    with expected, Interrupt() as interrupt:
         for number in numbers[:-1]:
             signal.raise_signal(number)
         assert interrupt.arrived == numbers[:-1]
@@ -188,7 +269,10 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
     class Accuracies(list):
         def __iter__(self):
             yield 0.1
-            signal.raise_signal(signal.SIGTERM)
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)  # the launcher's, a moment later
             pytest.fail("the validation went on")
 
     with pytest.raises(Interrupted, match="stopped at step 4, and saved"):
@@ -198,9 +282,12 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
         assert checkpoints.best_step() == 2
     accuracies = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1]
     trained(tmp_path / "cut", accuracies[1:])
-    trained(tmp_path / "whole", accuracies)
-    assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "whole")
-    assert saved(tmp_path / "cut") == saved(tmp_path / "whole") == [4, 10, 12]
+    trained(tmp_path / "undisturbed", accuracies)
+    assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "undisturbed")
+    assert saved(tmp_path / "cut") == saved(tmp_path / "undisturbed") == [4, 10, 12]
+
+
+# Kills and damage
 
 
 def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path, monkeypatch):
@@ -216,9 +303,9 @@ def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path
         assert checkpoints.best_step() == 2
 
 
-def test_without_its_checkpoints_a_run_is_not_begun_anew(trained, tmp_path):
+def test_a_run_that_lost_its_checkpoints_is_an_error(trained, tmp_path):
     folder = tmp_path / "run"
-    trained(folder, values(), steps=6)
+    trained(folder, ACCURACIES, steps=6)
     content = (folder / "metrics.jsonl").read_text()
     for spoil in (
         lambda: [shutil.rmtree(path) for path in (folder / "checkpoints").iterdir()],
@@ -226,62 +313,61 @@ def test_without_its_checkpoints_a_run_is_not_begun_anew(trained, tmp_path):
     ):
         spoil()
         with pytest.raises(UserError, match=r"no checkpoints, but metrics\.jsonl says"):
-            trained(folder, values(), steps=8)
+            trained(folder, ACCURACIES, steps=8)
         assert (folder / "metrics.jsonl").read_text() == content
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(
-    trained, tmp_path, capsys
-):
+def test_a_run_killed_before_its_first_checkpoint_restarts(trained, tmp_path, capsys):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
     line = {"step": 1, "split": "training", "loss": 1.0}
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    trained(folder, values(), steps=2)
+    trained(folder, ACCURACIES, steps=2)
     assert f"{folder} has no checkpoint yet: beginning at step 0" in capsys.readouterr().out
     assert validated(folder)[0] == 2
 
 
-@pytest.fixture
-def finds(monkeypatch):
-    """Let validations find losses of this in turn, in place of their own; None: their own."""
+def test_resume_moves_a_damaged_checkpoint_aside(trained, tmp_path, capsys):
+    trained(tmp_path / "run", ACCURACIES, steps=6)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "6" / "checkpoint.json").write_text("?")
+    trained(tmp_path / "run", ACCURACIES, steps=8)
+    assert (folder / "damaged-6").is_dir()
+    assert saved(tmp_path / "run")[-1] == 8
+    assert validated(tmp_path / "run") == [2, 4, 6, 8]
+    assert "checkpoint 6 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
 
-    def use(*losses):
-        given = iter(losses)
+
+# Losses that are not finite
+
+
+@pytest.fixture
+def replace_losses(monkeypatch):
+    """Return a function that replaces the losses of validations, in turn; None keeps one."""
+
+    def replace(*losses):
+        remaining = iter(losses)
 
         def validated(*arguments):
-            means, loss = validate(*arguments), next(given)
+            means, loss = validate(*arguments), next(remaining)
             return means if loss is None else means | {"loss": np.array([loss])}
 
         monkeypatch.setattr("tlite.training.loop.validate", validated)
 
-    return use
+    return replace
 
 
-def lines_of(folder):
-    lines = read_metrics(folder / "metrics.jsonl")
-    return [{n: v for n, v in line.items() if n != "tokens_per_second"} for line in lines]
-
-
-def test_a_training_loss_that_is_not_finite_ends_the_run_and_tells_the_best_checkpoint(
-    trained, tmp_path, monkeypatch
-):
-    compute = Trainer.train
-
-    def train(trainer, replicas, first, num_steps):
-        replicas, losses = compute(trainer, replicas, first, num_steps)
-        steps = first + 1 + np.arange(num_steps)[:, None]
-        return replicas, losses | {"loss": np.where(steps >= 6, np.nan, losses["loss"])}
-
-    monkeypatch.setattr(Trainer, "train", train)
-    told = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
-    with pytest.raises(RunFailed, match=rf"{told}the best checkpoint is step 4, in .*checkpoints$"):
+def test_divergence_ends_the_run_and_names_the_best_checkpoint(trained, tmp_path, monkeypatch):
+    diverge_at(monkeypatch, 6)
+    message = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
+    with pytest.raises(RunFailed, match=rf"{message}the best checkpoint is step 4, in .*points$"):
         trained(tmp_path / "run", [0.1, 0.2])
-    assert [line["loss"] for line in lines_of(tmp_path / "run")][-1] is None
+    losses = [line["loss"] for line in lines_of(tmp_path / "run") if line["split"] == "training"]
+    assert [loss is None for loss in losses] == [False] * 5 + [True]
 
 
-def test_a_validation_that_is_not_finite_is_the_worst_and_ends_nothing(trained, tmp_path, finds):
-    finds(None, np.inf, None, None)
+def test_an_infinite_validation_is_the_worst_and_ends_nothing(trained, tmp_path, replace_losses):
+    replace_losses(None, np.inf, None, None)
     trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.2], steps=8)
     assert validated(tmp_path / "run") == [2, 4, 6, 8]
     losses = [line["loss"] for line in lines_of(tmp_path / "run") if line["split"] == "validation"]
@@ -291,30 +377,33 @@ def test_a_validation_that_is_not_finite_is_the_worst_and_ends_nothing(trained, 
 
 
 @pytest.mark.parametrize("steps", [2, 6])
-def test_a_run_none_of_whose_validations_is_finite_fails(trained, tmp_path, finds, steps):
-    finds(*[np.nan] * 3)
-    for _ in range(2):  # it stays so
+def test_a_run_without_a_finite_validation_fails(trained, tmp_path, replace_losses, steps):
+    replace_losses(*[np.nan] * 3)
+    for _ in range(2):  # also when it is resumed
         with pytest.raises(RunFailed, match=rf"^no validation loss was finite, .* step {steps}$"):
-            trained(tmp_path / "run", values(), steps=steps)
+            trained(tmp_path / "run", ACCURACIES, steps=steps)
 
 
 def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    """Its validations and its share of every mean are left out."""
+    """Means and scores exclude it."""
     config = dataclasses.replace(TRAINING, steps=6, seeds=3, best_metric="loss")
     trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.local_devices()[:1])
-    batches, compute = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.train
+    batches, dispatch = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.dispatch
 
-    def train(trainer, replicas, first, num_steps):
-        replicas, losses = compute(trainer, replicas, first, num_steps)
-        poisoned = first + num_steps >= 3  # seed 1
-        spoil = lambda a: jnp.where(jnp.arange(3).reshape(3, *[1] * (a.ndim - 1)) == 1, jnp.nan, a)  # noqa: E731
-        parameters = jax.tree.map(spoil, replicas.parameters) if poisoned else replicas.parameters
-        return replicas._replace(parameters=parameters), losses
+    def poison(array):  # of seed 1
+        is_poisoned = jnp.arange(3).reshape(3, *[1] * (array.ndim - 1)) == 1
+        return jnp.where(is_poisoned, jnp.nan, array)
 
-    monkeypatch.setattr(Trainer, "train", train)
+    def poisoned(trainer, state, first, num_steps):
+        state, history = dispatch(trainer, state, first, num_steps)
+        if first + num_steps >= 3:
+            state = state._replace(parameters=jax.tree.map(poison, state.parameters))
+        return state, history
+
+    monkeypatch.setattr(Trainer, "dispatch", poisoned)
     tmp_path.joinpath("run").mkdir()
     fit(trainer, tmp_path / "run", batches, MODEL.context)
-    fit(trainer, tmp_path / "run", batches, MODEL.context)  # the end is read back
+    fit(trainer, tmp_path / "run", batches, MODEL.context)  # reads the end of the run
     assert capsys.readouterr().err.count("warning: the training loss of seed 1 ") == 1
     last = lines_of(tmp_path / "run")[-1]
     losses = last["loss_replicas"]
@@ -324,31 +413,43 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
         assert math.isfinite(checkpoints._scores()[6])
 
 
-def test_compiling_is_not_timed(tmp_path, monkeypatch):
-    """So the minutes that are compared are of training, of a resumed run too."""
-    trainer = Trainer(generator_task(MODEL), TRAINING, jnp.asarray(TOKENS), jax.devices()[:1])
-    seconds, lower, train = [0.0], Trainer.lower, Trainer.train
+# Time and progress
 
-    def taking(time, function):
+
+def test_compiling_is_not_timed(tmp_path, monkeypatch):
+    """`compare` compares minutes of training, of resumed runs too."""
+    trainer = Trainer(generator_task(MODEL), TRAINING, jnp.asarray(TOKENS), jax.devices()[:1])
+    clock = [0.0]
+
+    def taking(seconds, function):
         def called(*arguments):
             result = function(*arguments)
-            seconds[0] += time
+            clock[0] += seconds
             return result
 
         return called
 
-    monkeypatch.setattr(Trainer, "lower", taking(100.0, lower))
-    monkeypatch.setattr(Trainer, "train", taking(0.5, train))
-    monkeypatch.setattr("tlite.training.loop.time.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(Trainer, "lower", taking(100.0, Trainer.lower))
+    monkeypatch.setattr(Trainer, "read", taking(0.5, Trainer.read))
+    monkeypatch.setattr("tlite.training.loop.time.perf_counter", lambda: clock[0])
     trainer.config = dataclasses.replace(TRAINING, steps=1)
     batches = validation_batches(TOKENS, MODEL.context, 4, 1)
     fit(trainer, tmp_path, batches, MODEL.context)
     line, _ = read_metrics(tmp_path / "metrics.jsonl")
     assert line["tokens_per_second"] == 4 * MODEL.context / 0.5
-    assert seconds == [100.5]
+    assert clock == [100.5]
 
 
-def test_the_time_that_is_left_is_told_unless_it_is_seconds(monkeypatch, capsys):
+def test_rates_of_overlapping_calls_add_up_to_the_time(trained, tmp_path):
+    """The time of a call begins when the previous one has ended."""
+    began = time.perf_counter()
+    trained(tmp_path / "run", ACCURACIES, steps=1000, evaluate_every=1000)
+    seconds = time.perf_counter() - began
+    rates = [line.get("tokens_per_second") for line in read_metrics(tmp_path / "run/metrics.jsonl")]
+    assert sum(4 * MODEL.context / rate for rate in rates if rate) < seconds
+
+
+def test_time_left_is_printed_unless_it_is_seconds(monkeypatch, capsys):
     now = 0.0
     console = functools.partial(Console, get_time=lambda: now)
     monkeypatch.setattr("tlite.training.loop.Console", console)
@@ -362,12 +463,9 @@ def test_the_time_that_is_left_is_told_unless_it_is_seconds(monkeypatch, capsys)
     assert left == ["", "  0:03:00 left", "  0:02:40 left", ""]
 
 
-def test_a_damaged_checkpoint_is_kept_aside_when_training_goes_on(trained, tmp_path, capsys):
-    trained(tmp_path / "run", values(), steps=6)
-    folder = tmp_path / "run" / "checkpoints"
-    (folder / "6" / "checkpoint.json").write_text("?")
-    trained(tmp_path / "run", values(), steps=8)
-    assert (folder / "damaged-6").is_dir()
-    assert saved(tmp_path / "run")[-1] == 8
-    assert validated(tmp_path / "run") == [2, 4, 6, 8]
-    assert "checkpoint 6 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_with_ipywidgets_shows_a_bar(monkeypatch, has_widgets):
+    console = functools.partial(Console, force_jupyter=True)
+    monkeypatch.setattr("tlite.training.loop.Console", console)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: has_widgets or None)
+    assert TrainingProgress(0, 10).disable != has_widgets

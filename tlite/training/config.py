@@ -69,7 +69,10 @@ class TrainingConfig:
     """Size of the second axis that a sharded model lies over: its parameters are divided over
     data x model devices. Each device still computes complete examples."""
     evaluate_every: int = 500
-    """Steps between validations; each is followed by a checkpoint."""
+    """Steps between validations; each follows a checkpoint."""
+    save_every_minutes: float = 0.0
+    """Minutes after which a checkpoint is saved between validations; it is deleted by the next
+    save. 0: only at validations."""
     log_norms: bool = False
     """Note at every step the norms of gradient and parameters, and what part of it they move by."""
 
@@ -86,7 +89,7 @@ class TrainingConfig:
         for name in (*sizes, "fsdp_inner"):
             check_size(name, getattr(self, name))
         rates = "learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"
-        for name in (*rates, "patience", "per_device_batch_size"):
+        for name in (*rates, "patience", "per_device_batch_size", "save_every_minutes"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")
         for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):

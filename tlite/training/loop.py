@@ -1,13 +1,16 @@
-"""The loop around the compiled steps: validation, metrics, checkpoints, interruption, resume.
+"""The training loop: compiled calls of several steps, metrics, validation, checkpoints and signals.
 
-Of several processes, process 0 writes and decides; a signal to any stops all at the same step.
+The metrics of a call are read while the next one runs. All processes dispatch the same calls;
+process 0 writes and decides, and a signal to any process stops all at the same step.
 """
 
 import contextlib
+import importlib.util
 import math
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,19 +21,13 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 import tlite.distributed as distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
+from tlite.training.config import TrainingConfig
 from tlite.training.metrics import (
     MetricsFile,
     is_out_of_patience,
@@ -45,9 +42,9 @@ from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
 SECONDS_PER_CALL = 0.5
-"""Often enough for the progress bar and Ctrl-C, rarely enough to cost nothing."""
-SHORT = 10.0
-"""Remaining seconds below which no time is printed."""
+"""Short enough for the progress bar and Ctrl-C, long enough that the host's work costs nothing."""
+MIN_SECONDS_LEFT = 10.0
+"""A shorter remaining time is not printed."""
 
 
 def fit(
@@ -74,212 +71,303 @@ def fit(
     Raises:
         RunFailed: all seeds have diverged, or no validation loss was finite.
         UserError: the disk is full, or the folder has changed since it was written.
-        Interrupted: a signal stopped the run, which saved its state and did not validate it.
+        Interrupted: a signal stopped the run; its state was saved and not validated.
     """
     check_folder(folder)
+    profiler = Profiler(folder / "profile", profile)
     with (
         Interrupt() as interrupt,
-        MetricsFile(folder / "metrics.jsonl", writing=distributed.is_process0()) as metrics,
+        MetricsFile(folder / "metrics.jsonl", writing=distributed.is_process0()) as file,
         Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
-        arguments = validation, tokens_per_example, measure, profile
-        loop = Loop(trainer, metrics, checkpoints, interrupt, *arguments)
-        loop.resume(start)
-        signal = loop.train()
+        metrics = MetricsWriter(file, trainer, tokens_per_example)
+        checkpointer = Checkpointer(trainer, checkpoints, metrics, interrupt, validation, measure)
+        state, step = checkpointer.resume(start)
+        state, step = train(state, step, checkpointer, profiler)
         checkpoints.wait()
-        distributed.broadcast_from_process0(
-            metrics.check_unchanged
-        )  # all wait until process 0 has renamed the checkpoint
-    loop.report_end(signal)
-    return loop.state
+        distributed.broadcast_from_process0(file.check_unchanged)  # all wait for process 0
+    if profiler.num_steps:
+        print("--profile: nothing was profiled, as the run had no second call")
+    checkpointer.report_end(step)
+    return state
+
+
+def train(
+    state: TrainState, step: int, checkpointer: "Checkpointer", profiler: "Profiler"
+) -> tuple[TrainState, int]:
+    """Train, save and validate until the last step, a signal, or the end of patience.
+
+    Raises:
+        RunFailed: all seeds have diverged.
+    """
+    trainer, metrics = checkpointer.trainer, checkpointer.metrics
+    with TrainingProgress(step, trainer.config.steps) as progress:
+        checkpointer.agree()
+        if not checkpointer.signal and checkpointer.lacks_score(step):
+            progress.validated(checkpointer.validate(step, state))
+        if checkpointer.is_stopped():
+            return state, step
+        calls = train_steps(trainer, state, step, checkpointer.agree, profiler)
+        for reached, losses, seconds, latest in calls:
+            progress.trained(reached, *metrics.write_call(reached, losses, seconds))
+            if latest is None:
+                continue
+            state, step = latest, reached
+            checkpointer.save(step, state)
+            if trainer.config.is_regular(step) and not checkpointer.signal:
+                progress.validated(checkpointer.validate(step, state))
+            if checkpointer.is_stopped():
+                break
+    return state, step
+
+
+def train_steps(
+    trainer: Trainer,
+    state: TrainState,
+    step: int,
+    agree: Callable[[int], tuple[int, bool]],
+    profiler: "Profiler",
+) -> Iterator[tuple[int, dict[str, np.ndarray], float, TrainState | None]]:
+    """Train to the last step; yield the result of each call while the next one runs.
+
+    At validations, and when `agree` says so, all results are yielded before the next call is
+    dispatched: the last of them has the state, which may then be saved.
+
+    Args:
+        agree: steps per call of this process -> those of all processes, and True for a pause.
+
+    Yields:
+        The step reached, losses by step and seed (N, M), seconds per step, and the state: None if
+        a later call has used it already.
+    """
+    config, calls = trainer.config, CallQueue(trainer)
+    steps_per_call = StepsPerCall(config, trainer.feed.most_steps)
+    while step < config.steps:
+        trainer.compile(state)  # before the clock starts
+        profiled = profiler.start_call()
+        if profiled and len(calls):
+            yield calls.read()
+        num_steps = steps_per_call.choose(step, profiled)
+        with profiler.trace(num_steps) if profiled else contextlib.nullcontext():
+            state = calls.dispatch(state, step, num_steps, wait=profiled > 0)
+        step += num_steps
+        if len(calls) > 1:
+            yield calls.read()
+        steps_per_call.number, pauses = agree(steps_per_call.proposal(calls.seconds))
+        if pauses or config.is_regular(step):
+            yield calls.read(state)
+
+
+class CallQueue:
+    """Calls that have been dispatched and not read yet: one runs while the next one waits."""
+
+    def __init__(self, trainer: Trainer):
+        self._trainer, self._unread, self._ended = trainer, deque(), 0.0
+        self.seconds = SECONDS_PER_CALL
+        """Duration of a step of the call that was read last."""
+
+    def __len__(self) -> int:
+        return len(self._unread)
+
+    def dispatch(
+        self, state: TrainState, step: int, num_steps: int, *, wait: bool = False
+    ) -> TrainState:
+        start = time.perf_counter()
+        state, history = self._trainer.dispatch(state, step, num_steps)
+        self._unread.append((step, num_steps, history, start))
+        return jax.block_until_ready(state) if wait else state
+
+    def read(self, state: TrainState | None = None) -> tuple:
+        """Wait for the oldest call; return its result for `train_steps`."""
+        step, num_steps, history, start = self._unread.popleft()
+        losses = self._trainer.read(history, num_steps)
+        start, self._ended = max(start, self._ended), time.perf_counter()
+        self.seconds = max(self._ended - start, 1e-9) / num_steps
+        return step + num_steps, losses, self.seconds, state
+
+
+class StepsPerCall:
+    """Number of steps of a call: as many as take `SECONDS_PER_CALL`, up to the next validation."""
+
+    def __init__(self, config: TrainingConfig, maximum: int):
+        self._config, self._maximum, self.number = config, maximum, 1
+
+    def choose(self, step: int, wanted: int = 0) -> int:
+        until_validation = self._config.evaluate_every - step % self._config.evaluate_every
+        number = min(wanted or self.number, self._maximum)
+        return min(number, until_validation, self._config.steps - step)
+
+    def proposal(self, seconds: float) -> int:
+        """Return a number for steps of this duration; it grows step by step, from 1."""
+        return int(min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.number + 8, self._maximum))
 
 
 @dataclass
-class Loop:
-    """Arguments of `fit` and the progress of its run."""
+class MetricsWriter:
+    """Writes metrics.jsonl; keeps the scores and divergences that decide how training goes on."""
 
+    file: MetricsFile
     trainer: Trainer
-    metrics: MetricsFile
-    checkpoints: Checkpoints
-    interrupt: "Interrupt"
-    validation: Any
     tokens_per_example: int
-    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
-    profile: int
-    """Number of steps to profile; 0 once they have been."""
-    state: TrainState | None = None
-    step: int = 0
-    scores: dict[int, float] = field(default_factory=dict)
-    """Scores of the scheduled validations by step."""
-    diverged: set[int] = field(default_factory=set)
-    """Indices of the seeds with a loss that was not finite."""
-    steps_per_call: int = 1
-    warm: bool = False
-    """True after the first call."""
+    scores: dict[int, float] = field(default_factory=dict)  # of scheduled validations, by step
+    diverged: set[int] = field(default_factory=set)  # indices of seeds with a loss not finite
+    failure: str = ""  # message about such a loss, once all seeds have diverged
 
-    def resume(self, start: Callable[[], TrainState] | None) -> None:
-        """Restore the last intact checkpoint and remove everything that is later."""
-        self.state, self.step = restore(self.trainer, self.checkpoints, start=start)
-        if self.step:
-            self.checkpoints.put_right(self.step)
-        self.metrics.truncate_after(self.step)
-        self.scores, self.diverged = self.read_history()
+    def resume(self, step: int) -> None:
+        """Remove the lines after `step`; read scores and diverged seeds from the other lines."""
+        self.file.truncate_after(step)
+        path, config = self.file.path, self.trainer.config
 
-    def read_history(self) -> tuple[dict[int, float], set[int]]:
-        """Return the scores by step and the diverged seeds from the metrics of process 0."""
-        path, config = self.metrics.path, self.trainer.config
-
-        def read():
+        def read() -> tuple[list, list]:
             lines = (n for n in iterate_metrics(path, "validation") if config.is_regular(n["step"]))
             scores = [(line["step"], validation_score(config, line)) for line in lines]
             losses = last_training_line(path).get("loss_replicas", [])
             return scores, [i for i, loss in enumerate(losses) if loss is None]
 
         scores, diverged = distributed.broadcast_from_process0(read)
-        return dict(scores), set(diverged)
+        self.scores, self.diverged = dict(scores), set(diverged)
 
-    def train(self) -> int:
-        """Train until the last step, the end of patience, or a signal; return the signal or 0."""
-        config, signal = self.trainer.config, self.agreed()
-        with TrainingProgress(self.step, config.steps) as progress:
-            if not signal and self.lacks_score():
-                progress.validated(self.validate())
-                signal = self.agreed()
-            while not (signal or self.step == config.steps or self.is_out_of_patience()):
-                progress.trained(*self.call())
-                signal, scheduled = self.agreed(), config.is_regular(self.step)
-                if signal or scheduled:
-                    self.checkpoints.save(self.step, to_named(self.state))
-                if scheduled and not signal:
-                    progress.validated(self.validate())
-                    signal = self.agreed()
-        return signal
-
-    def lacks_score(self) -> bool:
-        """True if a signal or a kill came between the last checkpoint and its validation."""
-        if not self.step or not self.trainer.config.is_regular(self.step):
-            return False
-        if self.step in self.scores:  # logged, but perhaps not recorded in the checkpoint
-            self.checkpoints.record_score(self.step, self.scores[self.step])
-            return False
-        return True
-
-    def is_out_of_patience(self) -> bool:
-        return is_out_of_patience(self.trainer.config.patience, [*self.scores.values()])
-
-    def agreed(self) -> int:
-        """All-gather pending signals and adopt process 0's `steps_per_call`.
-
-        Processes with different numbers of steps would run different programs and deadlock.
-        """
-        arrived = self.interrupt.arrived
-        pairs = distributed.all_gather(
-            "signals", (arrived[0] if arrived else 0, self.steps_per_call)
-        )
-        self.steps_per_call = pairs[0][1]
-        return max(signal for signal, _ in pairs)
-
-    def call(self) -> tuple[int, float, float]:
-        """Run one compiled call of several steps, not past the next validation.
-
-        Returns:
-            The step reached, its mean loss, and tokens per second.
-
-        Raises:
-            RunFailed: all seeds have diverged.
-        """
-        config, trainer, first = self.trainer.config, self.trainer, self.step
-        most = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
-        profile = min(self.profile, config.evaluate_every, config.steps - first)
-        profile = profile if self.warm and profile <= most else 0  # in a later call
-        num_steps = min(profile or self.steps_per_call, most, trainer.feed.most_steps)
-        trainer.compile(self.state)  # before the clock starts
-        with profiled(self.metrics.path.parent, num_steps if profile else 0):
-            began = time.perf_counter()
-            self.state, losses = trainer.train(self.state, first, num_steps)
-            seconds = (time.perf_counter() - began) / num_steps
-        self.step, self.warm, self.profile = first + num_steps, True, 0 if profile else self.profile
+    def write_call(self, step: int, losses: dict, seconds: float) -> tuple[float, float]:
+        """Write a line for each step of a call; return the last loss and the tokens per second."""
+        config, finite, lines = self.trainer.config, np.isfinite(losses["loss"]), []
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
-        rate = examples * self.tokens_per_example / seconds
-        finite = np.isfinite(losses["loss"])
-        lines = [
-            {"step": first + i + 1, "split": "training"}
-            | summarize_seeds(
-                {n: v[i] for n, v in losses.items()}, trainer.task.perplexity, finite[i]
-            )
-            | {"tokens_per_second": round(rate)}
-            for i in range(num_steps)
-        ]
-        self.metrics.write(lines)
-        self.note_diverged(losses["loss"], first)
-        fitting = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
-        self.steps_per_call = int(min(fitting, trainer.feed.most_steps))
-        return self.step, float(losses["loss"][-1][finite[-1]].mean()), rate
+        rate, first = examples * self.tokens_per_example / seconds, step - len(finite)
+        for i, is_finite in enumerate(finite):
+            by_seed = {name: values[i] for name, values in losses.items()}
+            line = {"step": first + i + 1, "split": "training"}
+            line |= summarize_seeds(by_seed, self.trainer.task.perplexity, is_finite)
+            lines.append(line | {"tokens_per_second": round(rate)})
+        self.file.write(lines)
+        self._check_divergence(losses["loss"], first)
+        return lines[-1]["loss"] or math.nan, rate
 
-    def validate(self) -> float | None:
-        """Validate the state just saved, log the result, and score its checkpoint.
-
-        Returns:
-            The mean loss, infinite if it is not finite; None if a signal came first.
-        """
-        try:
-            with self.interrupt.breaking():
-                means = validate(self.trainer, self.state.parameters, self.validation)
-                means |= self.measure(self.state.parameters, means) if self.measure else {}
-        except KeyboardInterrupt:
-            if self.interrupt.is_urgent():
-                raise
-            return None
-        alive = [i not in self.diverged for i in range(self.trainer.config.seeds)]
-        line = summarize_seeds(means, self.trainer.task.perplexity, np.array(alive))
-        line = distributed.broadcast_from_process0(
-            lambda: {"step": self.step, "split": "validation"} | line
-        )
-        self.metrics.write([line])
-        score = validation_score(self.trainer.config, line)
-        self.checkpoints.record_score(self.step, score)
-        self.scores[self.step] = score
-        return math.inf if line["loss"] is None else line["loss"]
-
-    def note_diverged(self, losses: Float[np.ndarray, "N M"], step: int) -> None:
-        """Warn of seeds with a training loss after `step` that is not finite; the others go on.
-
-        Raises:
-            RunFailed: no other seed is left.
-        """
+    def _check_divergence(self, losses: Float[np.ndarray, "N M"], first: int) -> None:
+        """Warn of seeds with a loss that is not finite; set `failure` if no other seed is left."""
         config, finite, messages = self.trainer.config, np.isfinite(losses), []
         for i in {*np.flatnonzero(~finite.all(0)).tolist()} - self.diverged:
             row = int(np.argmin(finite[:, i]))
             messages.append(
                 f"the training loss of seed {config.seed_range[i]} with learning rate "
-                f"{config.learning_rate:g} is {losses[row, i]} at step {step + row + 1}"
+                f"{config.learning_rate:g} is {losses[row, i]} at step {first + row + 1}"
             )
             self.diverged.add(i)
         if len(self.diverged) == config.seeds:
+            self.failure = self.failure or messages[0]
+        elif distributed.is_process0():
+            for message in messages:
+                print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
+
+    def write_validation(self, step: int, means: dict[str, np.ndarray]) -> float:
+        """Write the line of a validation and keep its score; return the loss, infinite if null."""
+        config, line = self.trainer.config, {"step": step, "split": "validation"}
+        alive = np.array([i not in self.diverged for i in range(config.seeds)])
+        line |= summarize_seeds(means, self.trainer.task.perplexity, alive)
+        line = distributed.broadcast_from_process0(lambda: line)
+        self.file.write([line])
+        self.scores[step] = validation_score(config, line)
+        return math.inf if line["loss"] is None else line["loss"]
+
+
+@dataclass
+class Checkpointer:
+    """Saves the state, then validates it and records its score; agrees on when, and on the end."""
+
+    trainer: Trainer
+    checkpoints: Checkpoints
+    metrics: MetricsWriter
+    interrupt: "Interrupt"
+    validation: Any
+    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
+    signal: int = 0  # the one that stops the run
+    last_save: float = 0.0  # seconds by `time.monotonic`
+
+    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
+        """Restore the last intact checkpoint, or the start; remove everything that is later."""
+        state, step = restore(self.trainer, self.checkpoints, start=start)
+        if step:
+            self.checkpoints.put_right(step)
+        self.metrics.resume(step)
+        self.last_save = time.monotonic()
+        return state, step
+
+    def agree(self, steps_per_call: int = 1) -> tuple[int, bool]:
+        """All-gather pending signals; adopt the steps per call and the clock of process 0.
+
+        Processes that differed would run different programs and wait for each other for ever.
+
+        Returns:
+            Steps per call; and True if the next call must wait: for a save, or as the run ends.
+        """
+        arrived, seconds = self.interrupt.arrived, 60 * self.trainer.config.save_every_minutes
+        is_due = 0 < seconds <= time.monotonic() - self.last_save
+        value = arrived[0] if arrived else 0, steps_per_call, is_due
+        values = distributed.all_gather("signals", value)
+        self.signal = max(number for number, _, _ in values)
+        _, steps_per_call, is_due = values[0]
+        return steps_per_call, bool(self.signal or is_due or self.metrics.failure)
+
+    def is_stopped(self) -> bool:
+        """Return True after a signal, or if the run is out of patience."""
+        scores = [*self.metrics.scores.values()]
+        return bool(self.signal) or is_out_of_patience(self.trainer.config.patience, scores)
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Save a state all of whose losses have been written.
+
+        Raises:
+            RunFailed: all seeds have diverged.
+        """
+        if self.metrics.failure:
             self.checkpoints.wait()
             best = self.checkpoints.best_step()
             saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
-            raise RunFailed(f"{messages[0]}; {saved if best else 'no checkpoint had been saved'}")
-        for message in messages if distributed.is_process0() else ():
-            print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
+            saved = saved if best else "no checkpoint had been saved"
+            raise RunFailed(f"{self.metrics.failure}; {saved}")
+        self.checkpoints.save(step, to_named(state))
+        self.last_save = time.monotonic()
 
-    def report_end(self, signal: int) -> None:
+    def validate(self, step: int, state: TrainState) -> float | None:
+        """Validate the state just saved, log the result, and score its checkpoint.
+
+        Returns:
+            The mean loss, infinite if it is not finite; None if a signal came first.
+        """
+
+        def evaluate() -> dict[str, np.ndarray]:
+            means = validate(self.trainer, state.parameters, self.validation)
+            return means | (self.measure(state.parameters, means) if self.measure else {})
+
+        means, loss = self.interrupt.run_until_signal(evaluate), None
+        if means is not None:
+            loss = self.metrics.write_validation(step, means)
+            self.checkpoints.record_score(step, self.metrics.scores[step])
+        self.agree()
+        return loss
+
+    def lacks_score(self, step: int) -> bool:
+        """Return True if a signal or a kill came between a checkpoint and its validation."""
+        if not step or not self.trainer.config.is_regular(step):
+            return False
+        if step in self.metrics.scores:  # logged, but perhaps not recorded in the checkpoint
+            self.checkpoints.record_score(step, self.metrics.scores[step])
+        return step not in self.metrics.scores
+
+    def report_end(self, step: int) -> None:
         """Print why the run ended.
 
         Raises:
             Interrupted: a signal stopped it.
             RunFailed: no validation loss was finite.
         """
-        if self.profile:
-            print("nothing was profiled: the run had no second call of its program to make")
-        if signal:
-            saved = ", and saved" if self.step else ": there is nothing to save yet"
-            raise Interrupted(f"stopped at step {self.step}{saved}", signal)
-        if self.scores and not np.isfinite(min(self.scores.values())):
-            raise RunFailed(f"no validation loss was finite, the last one at step {self.step}")
-        if self.is_out_of_patience():
+        if self.signal:
+            saved = ", and saved" if step else ": there is nothing to save yet"
+            raise Interrupted(f"stopped at step {step}{saved}", self.signal)
+        scores = self.metrics.scores.values()
+        if scores and not np.isfinite(min(scores)):
+            raise RunFailed(f"no validation loss was finite, the last one at step {step}")
+        if self.is_stopped():
             patience = self.trainer.config.patience
-            print(f"no better validation in the last {patience}: ended at step {self.step}")
+            print(f"no better validation in the last {patience}: ended at step {step}")
 
 
 def check_folder(folder: Path) -> None:
@@ -317,72 +405,87 @@ def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.n
 
 
 class Interrupt(distributed.Signals):
-    """Notes signals for the loop; a second SIGINT raises `KeyboardInterrupt` at once.
+    """Collects signals for the loop; a second SIGINT raises `KeyboardInterrupt` at once.
 
     SIGTERM and SIGHUP are often sent twice, by a scheduler to every process and by a launcher.
     """
 
-    _breaks = False
+    _raises = False
 
     def is_urgent(self) -> bool:
         return self.arrived.count(signal.SIGINT) > 1
 
-    @contextlib.contextmanager
-    def breaking(self) -> Iterator[None]:
-        """Raise `KeyboardInterrupt` at any signal: what is computed can be computed again.
+    def run_until_signal(self, function: Callable[[], dict]) -> dict | None:
+        """Return function(), or None as soon as a signal arrives.
 
-        Several processes would wait for each other: there a signal waits for the end of the block.
+        With several processes, which would wait for each other, the function runs to its end.
         """
-        self._breaks = distributed.process_count() == 1
         try:
-            if self._breaks and self.arrived:
-                raise KeyboardInterrupt
-            yield
+            self._raises = distributed.process_count() == 1
+            return None if self._raises and self.arrived else function()
+        except KeyboardInterrupt:
+            if self.is_urgent():
+                raise
+            return None
         finally:
-            self._breaks = False
+            self._raises = False
 
     def _note(self, number, frame):
         super()._note(number, frame)
-        if self._breaks or (number == signal.SIGINT and self.is_urgent()):
+        if self._raises or (number == signal.SIGINT and self.is_urgent()):
+            self._raises = False  # a second signal must not interrupt what follows
             raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def profiled(run: Path, num_steps: int) -> Iterator[None]:
-    """Trace the block in process 0 for XProf, TensorBoard and Perfetto; nothing for 0 steps."""
-    if not num_steps or not distributed.is_process0():
-        yield
-        return
-    folder, options = run / "profile", jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # it would slow down the steps
-    with (
-        disk_errors(folder),
-        jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
-    ):
-        yield
-    files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
-    newest = max(files, key=lambda path: path.parent.name, default=None)  # none if JAX wrote none
-    perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
-    line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
-    print(printable(line))
+class Profiler:
+    """Traces one call of `num_steps` steps, after the first call, which warms up."""
+
+    def __init__(self, folder: Path, num_steps: int):
+        self._folder, self._calls, self.num_steps = folder, 0, num_steps
+
+    def start_call(self) -> int:
+        """Return the number of steps to profile in the next call, 0 for none."""
+        self._calls += 1
+        return self.num_steps if self._calls == 2 else 0
+
+    @contextlib.contextmanager
+    def trace(self, num_steps: int) -> Iterator[None]:
+        """Trace the block in process 0 for XProf, TensorBoard and Perfetto."""
+        self.num_steps, folder, options = 0, self._folder, jax.profiler.ProfileOptions()
+        if not distributed.is_process0():
+            yield
+            return
+        options.python_tracer_level = 0  # it would slow down the steps
+        with (
+            disk_errors(folder),
+            jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
+        ):
+            yield
+        files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
+        newest = max(files, key=lambda path: path.parent.name, default=None)
+        perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
+        line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
+        print(printable(line))
 
 
 class TrainingProgress(Progress):
-    """A bar on a terminal; elsewhere (a log, CI) a line for each validation."""
+    """Progress bar on a terminal or in a notebook; elsewhere a line for each validation."""
 
     def __init__(self, step: int, steps: int):
+        console = Console(file=sys.stdout)
+        # In a notebook Rich needs ipywidgets.
+        in_notebook = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
         super().__init__(
-            TextColumn("step"),
-            MofNCompleteColumn(),
+            "step {task.completed}/{task.total}",
             BarColumn(bar_width=20),
-            TextColumn("loss {task.fields[loss]}"),
-            TextColumn("validation {task.fields[validation]}"),
-            TextColumn("{task.fields[rate]} tokens/s"),
+            "loss {task.fields[loss]}",
+            "validation {task.fields[validation]}",
+            "{task.fields[rate]} tokens/s",
             TimeElapsedColumn(),
-            TextColumn("left"),
+            "left",
             TimeRemainingColumn(),
-            console=Console(file=sys.stdout),
-            disable=not sys.stdout.isatty(),
+            console=console,
+            disable=not (sys.stdout.isatty() or in_notebook),
         )
         fields = dict.fromkeys(("loss", "validation", "rate"), "-")
         self._row = self.add_task("", completed=step, total=steps, **fields)
@@ -400,5 +503,5 @@ class TrainingProgress(Progress):
         self.update(self._row, validation=f"{loss:.3f}")
         if self.disable:
             seconds = self.tasks[0].time_remaining or 0.0
-            time_left = f"  {timedelta(seconds=seconds)} left" if seconds >= SHORT else ""
-            print(f"{self._last}  validation loss {loss:.4f}{time_left}", flush=True)
+            left = f"  {timedelta(seconds=seconds)} left" if seconds >= MIN_SECONDS_LEFT else ""
+            print(f"{self._last}  validation loss {loss:.4f}{left}", flush=True)

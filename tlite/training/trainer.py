@@ -170,20 +170,36 @@ class Trainer:
         return jnp.arange(self.config.seed_range.start, self.config.seed_range.stop)
 
     def train(
-        self, replicas: TrainState, step: int, num_steps: int
+        self, state: TrainState, step: int, num_steps: int
     ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
-        """Steps `step` to `step + num_steps`, at most `feed.most_steps`; uses `replicas` up.
+        """`dispatch`, then `read`: train and wait for the losses."""
+        state, history = self.dispatch(state, step, num_steps)
+        return state, self.read(history, num_steps)
+
+    def dispatch(
+        self, state: TrainState, step: int, num_steps: int
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """Dispatch steps `step` to `step + num_steps` and return at once; donates `state`.
+
+        Args:
+            num_steps: at most `feed.most_steps`.
 
         Returns:
-            The new replicas, and each of the task's losses by step and replica.
+            The new state, and the history for `read`, arrays on the devices.
         """
-        self.compile(replicas)
+        self.compile(state)
         data = self.feed.at(step, num_steps)
         with out_of_memory("a step of training"):
             numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
-            replicas, history = self._compiled_train(replicas, data, *numbers)
+            return self._compiled_train(state, data, *numbers)
+
+    def read(
+        self, history: dict[str, Array], num_steps: int
+    ) -> dict[str, Float[np.ndarray, "N M"]]:
+        """Wait for a dispatched call and return each of the task's losses by step and seed."""
+        with out_of_memory("a step of training"):
             history = jax.device_get(history)
-        return replicas, {name: means[:, :num_steps].T for name, means in history.items()}
+        return {name: means[:, :num_steps].T for name, means in history.items()}
 
     def lower(self) -> Any:
         """The training program, not compiled yet."""
