@@ -8,7 +8,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test test-all test-newest test-versions attack lint bench notebooks docs
 .PHONY: gpu-check pictures readme
-.PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
+.PHONY: shakespeare shakespeare-post tiny-shakespeare copy number-words multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
 .PHONY: record-reviews record-reviews-binary record-sst2 record-trec
@@ -32,7 +32,7 @@ help:
 	@echo "make record-reviews     beside a linear model of n-grams; also record-reviews-binary,"
 	@echo "                        record-sst2, record-trec"
 	@echo "make finetune-trec      from a BERT, OPTIONS=\"--folder PATH\"; also finetune-shakespeare"
-	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
+	@echo "make copy               an encoder-decoder in two minutes, nothing to download; also number-words"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
 	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
@@ -169,8 +169,5 @@ record-reviews record-reviews-binary record-sst2 record-trec: .venv/text
 copy: .venv/text
 	$(TLITE) train copy_task $(OPTIONS)
 
-numbers multi30k: .venv/text
-	$(TLITE) train $@ $(OPTIONS)
-
-logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl: .venv/text
+number-words multi30k logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

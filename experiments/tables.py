@@ -20,6 +20,9 @@ from tlite.comparison.statistics import difference, quantile
 FOLDER = Path(__file__).parent
 RESULTS, DOCUMENT = FOLDER / "results", FOLDER / "RESULTS.md"
 SPREAD = r"[\d.]+(?: (?:± |\(SD )[\d.]+\)?)?"  # a number, or a mean and a standard deviation
+# Logs keep what was printed: earlier versions had other names.
+SEEDS = r"^(\d+) x [\d,]+ steps|^seeds=(\d+) |the ensemble of all (\d+) (?:replicas|members)"
+RENAMED = {"numbers": "number_words"}
 OVER_SEEDS, OVER_BOTH = "over seeds, 95 % CI", "new seeds and examples, 95 % CI"
 
 
@@ -50,7 +53,7 @@ def table(header: list[str], rows: list[str]) -> list[str]:
 def measured(text: str) -> str:
     """What a run is of: its experiment's first sentence, and the options that differ from it."""
     name, options = re.match(r"\$ tlite (?:train |evaluate runs/)(\w+)(.*)", text).groups()
-    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    source = (FOLDER / f"{RENAMED.get(name, name)}.py").read_text(encoding="utf-8")
     sentence = ast.get_docstring(ast.parse(source)).partition("\n")[0].rstrip(".")
     trained = text.startswith("$ tlite train")
     return f"{sentence} (`{options.strip()}`)" if trained and options else sentence
@@ -58,8 +61,8 @@ def measured(text: str) -> str:
 
 def seeds(text: str) -> int:
     """Of a run with several replicas, or of one run after the other."""
-    known = re.search(r"^(\d+) x [\d,]+ steps|the ensemble of all (\d+) replicas", text, re.M)
-    return int(known[1] or known[2]) if known else text.count("$ tlite evaluate")
+    known = re.search(SEEDS, text, re.M)
+    return int(next(filter(None, known.groups()))) if known else text.count("$ tlite evaluate")
 
 
 def last(pattern: str, text: str, missing: str = "") -> str:
@@ -221,7 +224,7 @@ def speed() -> list[str]:
 def plan() -> list[str]:
     rows = []
     for part in read("plan").split("$ ")[1:]:
-        command = part.partition("\n")[0]
+        command = part.partition("\n")[0].replace("--placement sharded", "--sharding fsdp")
         batch = last(r"; (.* on a device at a time, .*)$", part)
         size = last(r"^  in all +(.*)$", part)
         exchanged = re.findall(r"^ +[\d,]+ ([a-z-]+) +(.* GiB)$", part, re.M)

@@ -22,7 +22,7 @@ TINY = "--width 8 --num-heads 2 --num-blocks 1 --batch-size 64 --steps 2 --run n
 PAIRS = "--sequences 200 --beam 1 --buckets 1 --pieces 40 --context 40"
 # What each command is given, the kinds of run it may be about, and how often it is drawn.
 BASES = {
-    "train text": (f"--path {{work}}/text.txt --context 8 {TINY}", (), 5),
+    "train my_text": (f"--path {{work}}/text.txt --context 8 {TINY}", (), 5),
     "train reviews_demo": (f"--reviews 60 {TINY}", (), 2),
     "train copy_task": (f"{PAIRS} {TINY}", (), 2),
     "train": ("--resume run", NEEDS[:1], 3),

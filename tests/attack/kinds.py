@@ -40,7 +40,7 @@ experiment = ClassifierExperiment(
 """
 VARIANTS = """
 import dataclasses
-from experiments.text import experiment
+from experiments.my_text import experiment
 
 rms = dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, norm="rms"))
 slow = dataclasses.replace(rms, training=dataclasses.replace(rms.training, learning_rate=1e-4))

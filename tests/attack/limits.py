@@ -69,7 +69,7 @@ def handles(work: Work, folder: Path, number: int, _: random.Random, result: Res
     """Open files, threads and memory of a run with many saves don't grow: least early and late."""
     saves, run, seen = SAVES[number], folder / "run", {}
     result.row = f"handles: {saves} saves, {HANDLES} handles"
-    line = f"train text --path {work.folder}/text.txt --run {run} --context 8 --batch-size 4 "
+    line = f"train my_text --path {work.folder}/text.txt --run {run} --context 8 --batch-size 4 "
     line += f"--width 8 --num-heads 2 --num-blocks 1 --steps {saves} --evaluate-every 1"
     process = work.start(line.split(), folder, handles=HANDLES)
 

@@ -36,8 +36,8 @@ def test_training_prints_loss_perplexity_and_a_sample(trained):
 @pytest.mark.parametrize("folder", ["--run here", ""])
 def test_resume_auto_creates_a_run_then_resumes_it(works, trained, monkeypatch, tmp_path, folder):
     monkeypatch.setattr(GeneratorRun, "report", lambda *_: None)
-    line = f"train text --path {trained.text} --context 16 --width 8 --num-heads 2 --num-blocks 1"
-    line += " --evaluate-every 2 --steps {steps} --resume auto " + folder
+    line = f"train my_text --path {trained.text} --context 16 --width 8 --num-heads 2"
+    line += " --num-blocks 1 --evaluate-every 2 --steps {steps} --resume auto " + folder
     works(line, steps=4)
     (run,) = (path.parent for path in tmp_path.rglob("config.json"))
     losses = [x["loss"] for x in read_metrics(run / "metrics.jsonl")]
@@ -106,7 +106,7 @@ def test_unknown_characters_are_read_when_allowed(works):
         ("train --help", "--vary"),
         ("plan --help", "--mesh"),
         ("classify --help", "classify [-h] [OPTIONS] RUN [TEXT ...]"),
-        ("train text --help", "--learning-rate"),
+        ("train my_text --help", "--learning-rate"),
         ("train --resume run --help", "--steps"),
         ("translate --help", "--beam"),
     ],

@@ -54,9 +54,9 @@ def test_the_files_of_the_current_folder_go_first_and_import_each_other(tmp_path
     write(here / "second.py", import_first + EXPERIMENT.format(name="first.name"))
     write(here / "__init__.py", "")
     assert list(find_experiments()) == sorted({*shipped, "demo", "first", "second"})
-    assert find_experiment("text") == shipped["text"]
-    names = [load_experiment(name).name for name in ("demo", "second", "text")]
-    assert names == ["my demo", "first", "text"]
+    assert find_experiment("my_text") == shipped["my_text"]
+    names = [load_experiment(name).name for name in ("demo", "second", "my_text")]
+    assert names == ["my demo", "first", "my_text"]
 
 
 MISTAKES = {

@@ -7,18 +7,18 @@ import pytest
 from tlite.cli import commands, main
 from tlite.errors import Interrupted, UserError
 
-TRAIN, COPY = "train text --path {text} ", "train copy_task --sequences 60 "
+TRAIN, COPY = "train my_text --path {text} ", "train copy_task --sequences 60 "
 LONG = "a b c d a b c d a b c d"
 MISTAKES = {
     "generat": "did you mean generate?",
     "dmeo": "no command 'dmeo': did you mean train demo?",
     "train dmeo": "did you mean demo?",
     "train": "name an experiment.*demo",
-    "train text": "--path",
-    "train text --path nowhere.txt": "nowhere.txt",
+    "train my_text": "--path",
+    "train my_text --path nowhere.txt": "nowhere.txt",
     TRAIN + "--embedding.init_std -1": "embedding: init_std must be positive, not -1.0",
     TRAIN + "--name ''": "the name must be letters that can be printed",
-    "train text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
+    "train my_text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
     "evaluate " + "n" * 300: "can't read n+/config.json: File name too long",
     TRAIN + "--run " + "n" * 300: "can't make the run folder n+: File name too long",
     TRAIN + "--context 4000": "too short: its training part has 2565",
@@ -81,11 +81,11 @@ MISTAKES = {
 }
 
 SYNONYMS = {
-    "train text --lr 1": "learning-rate",
-    "train text --n_layer=1": "num-blocks",
-    "train text --d_model 1": "width",
-    "train text --output_dir x": "run",
-    "train text --max-length 9": "context",
+    "train my_text --lr 1": "learning-rate",
+    "train my_text --n_layer=1": "num-blocks",
+    "train my_text --d_model 1": "width",
+    "train my_text --output_dir x": "run",
+    "train my_text --max-length 9": "context",
     "generate latest --max-length 9": "tokens",
     "generate latest --num-samples 9": "samples",
 }

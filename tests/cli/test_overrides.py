@@ -121,7 +121,7 @@ def test_a_mistake_is_told(line):
     assert re.search(MISTAKES[line], said)
 
 
-@pytest.mark.parametrize("name", ["demo", "reviews", "translate"])
+@pytest.mark.parametrize("name", ["demo", "reviews", "my_pairs"])
 def test_defaults_of_components_in_help_can_be_typed(works, name):
     options = works(f"train {name} --help").replace("│", " ").split("\n  --")
     lists = [option for option in options if re.match(r"\S+ +\w+\|\w", option)]
@@ -132,7 +132,7 @@ def test_defaults_of_components_in_help_can_be_typed(works, name):
     read_line(name, words, load_experiment(name))
 
 
-@pytest.mark.parametrize("line", ["train translate --help", "prepare --help"])
+@pytest.mark.parametrize("line", ["train my_pairs --help", "prepare --help"])
 def test_help_breaks_lines_only_where_the_next_word_does_not_fit(works, line):
     rows = [re.sub("^[│|]|[│|]$", " ", row) for row in works(line).splitlines()]
     width, checked = max(len(row.rstrip()) for row in rows if row[:6].isspace()), 0

@@ -5,8 +5,9 @@ import pytest
 
 from tests.helpers.lines import read_line
 from tlite.config import from_dict, to_dict
-from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.experiment import Experiment
 from tlite.runs.experiment_files import find_experiments, load_experiment
+from tlite.runs.run import build
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -42,9 +43,9 @@ def test_the_hub_is_named_by_options(name):
 
 
 OWN = {
-    "classify": "review,stars\n" + "".join(f"word {i} a {i % 2}b,{i % 2}\n" for i in range(60)),
-    "translate": "en,de\n" + "".join(f"number {i},Nummer {i}\n" for i in range(60)),
-    "text": "id,text\n" + "".join(f"{i},number {i} is a word\n" for i in range(99)),
+    "my_labels": "review,stars\n" + "".join(f"word {i} a {i % 2}b,{i % 2}\n" for i in range(60)),
+    "my_pairs": "en,de\n" + "".join(f"number {i},Nummer {i}\n" for i in range(60)),
+    "my_text": "id,text\n" + "".join(f"{i},number {i} is a word\n" for i in range(99)),
 }
 
 
@@ -54,12 +55,13 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.csv").write_text(OWN[name])
     arguments = ["--path", "own.csv", "--precision", "float32"]
-    if name != "text":
-        arguments += ["--pieces", "60"] if name == "translate" else ["--validation-fraction", "0.2"]
+    if name != "my_text":
+        arguments += ["--pieces", "60"] if name == "my_pairs" else ["--validation-fraction", "0.2"]
     (experiment,) = read_line(name, arguments, load_experiment(name))[0].values()
+    experiment = experiment.resolve()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
-    prepared, tokenizer, data = RUN_TYPES[type(experiment)].prepare(experiment)
-    of_text = isinstance(experiment, GeneratorExperiment)
-    assert of_text or all(len(part) for part in data)
-    assert prepared.model.vocabulary_size == len(tokenizer) > 10
+    built = build(experiment)
+    assert len(built.train)
+    assert len(built.validation)
+    assert built.experiment.model.vocabulary_size == len(built.tokenizer) > 10

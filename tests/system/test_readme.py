@@ -50,8 +50,8 @@ STUDY = next(line for line in LINES if "--vary" in line)
 PREPARE = "tlite prepare my_texts/ corpora/mine --tokenizer bpe"
 LAUNCH = "tlite launch -n 8 train gpt2 --folder corpora/mine"
 EXPORT = "tlite export RUN FOLDER"
-CLASSIFY = "tlite train classify --path reviews.csv"
-TRANSLATE = "tlite train translate --path pairs.tsv"
+CLASSIFY = "tlite train my_labels --path reviews.csv"
+TRANSLATE = "tlite train my_pairs --path pairs.tsv"
 MORE_STEPS = "tlite train --resume RUN --steps 20000"
 RESUME = "tlite train demo --run runs/a --resume auto"
 GPT2 = "openai-community/gpt2"  # a folder here, so that nothing is asked of the hub
@@ -70,7 +70,7 @@ APPENDED = {
     RESUME: GENERATOR,
     FINETUNE: "--steps 4 --evaluate-every 4 --precision float32 --context 16 --batch-size 4 "
     f"--data.sha256 {hashlib.sha256(TINY.encode()).hexdigest()}",
-    "tlite train text --path my.txt": GENERATOR,
+    "tlite train my_text --path my.txt": GENERATOR,
     "tlite plan gpt2_xl --mesh 64x4 --hardware v5e": "--num-blocks 1",
 }
 """Options that cut a line short, and name the folder that others find its run in."""

@@ -70,7 +70,7 @@ def test_a_generator_learns_what_only_attention_can_tell(finish, tmp_path):
     text = "".join("".join(draw.choices("abcdefghijklmnop", k=8)) * 4 + "\n" for _ in range(2000))
     path.write_text(text)
     sizes = "--width 32 --num-blocks 2 --steps 300 --evaluate-every 100"
-    finish(f"train text --path {path} --run {folder} {sizes}")
+    finish(f"train my_text --path {path} --run {folder} {sizes}")
     floor = bigram_entropy([split_tokens(text, 0.05)[1]])
     assert validations(folder)[-1]["loss"] < floor / 2
 
@@ -87,7 +87,7 @@ def test_a_classifier_learns_what_only_attention_can_tell(finish, tmp_path):
             table.writerow([" ".join([*first, "then", *first[by:], *first[:by]]), f"by {by}"])
     sizes = "--context 16 --width 32 --dropout 0 --embedding.word-dropout 0"
     sizes += " --steps 400 --evaluate-every 100"
-    out = finish(f"train classify --path {path} --run {folder} {sizes}")
+    out = finish(f"train my_labels --path {path} --run {folder} {sizes}")
     by_bigrams = re.search(r"TF-IDF \+ logistic regression: validation accuracy ([\d.]+) %", out)
     assert float(by_bigrams[1]) < 60
     assert validations(folder)[-1]["accuracy"] > 0.95

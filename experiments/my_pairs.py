@@ -6,7 +6,7 @@ en and de, say, are known; of two others the first is the source; else they are 
 is kept for validation unless there is a part for it (--validation FILE). Two text files with a
 sentence a line: --training a.en a.de
 
-command   tlite train translate --path pairs.tsv
+command   tlite train my_pairs --path pairs.tsv
 machine   two cores of an AMD EPYC with AVX-512
 time      about a step a second of pairs as long as Multi30k's, beside much other work
 result    not measured to the end; experiments/multi30k.py is the larger one that was
@@ -18,7 +18,7 @@ from tlite.models import FeedForward, Seq2SeqConfig
 from tlite.training import TrainingConfig
 
 experiment = TranslatorExperiment(
-    name="translate",
+    name="my_pairs",
     data=ParallelText(split_by="text"),
     tokenizer=PairSubwords(pieces=4000),
     model=Seq2SeqConfig(

@@ -1,7 +1,7 @@
 """A text of your own, with the settings of the demo: a file, or the texts of a table.
 
-command   tlite train text --path my.txt   (or a CSV, TSV, JSON Lines or Parquet file, or a folder
-          of `save_to_disk`: --text-column names the column with the texts)
+command   tlite train my_text --path my.txt   (or a table, CSV, TSV, JSON Lines or Parquet, or a
+          folder of `save_to_disk`: --text-column names the column with the texts)
 machine   as the demo
 time      as the demo, whatever the text's length
 result    of the text
@@ -12,4 +12,4 @@ import dataclasses
 from experiments.demo import experiment as demo
 from tlite.data import TextFile
 
-experiment = dataclasses.replace(demo, name="text", data=TextFile())
+experiment = dataclasses.replace(demo, name="my_text", data=TextFile())
