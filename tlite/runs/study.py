@@ -25,7 +25,7 @@ from tlite.models import count_parameters, make_model
 from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_class
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
-from tlite.training.precision import attention_of_all
+from tlite.training.precision import Precision, attention_of_all
 from tlite.training.run_dir import (
     ROOT,
     RUN,
@@ -143,16 +143,29 @@ def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_precision(experiments: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve "auto" precision, and "auto" attention to what all variants of a precision have."""
-    chosen = {name: e.resolve_precision().training.precision for name, e in experiments.items()}
+    """Resolve "auto" precision, once for all variants, and then "auto" attention."""
+    chosen: dict[str, Precision] = {}
+    for experiment in experiments.values():
+        if (precision := experiment.training.precision) not in chosen:
+            chosen[precision] = experiment.resolve_precision().training.precision
+    return resolve_attention(
+        experiments, {name: chosen[e.training.precision] for name, e in experiments.items()}
+    )
+
+
+def resolve_attention(
+    experiments: Mapping[str, Any], precisions: Mapping[str, Precision]
+) -> dict[str, Any]:
+    """Set the precision of each variant, and "auto" attention to what all of a precision have."""
     fastest = {
         precision: attention_of_all(
-            [e.model for name, e in experiments.items() if chosen[name] == precision], precision
+            [e.model for name, e in experiments.items() if precisions[name] == precision],
+            precision,
         )
-        for precision in set(chosen.values())
+        for precision in set(precisions.values())
     }
     return {
-        name: experiment.resolve_precision(chosen[name], fastest[chosen[name]])
+        name: experiment.resolve_precision(precisions[name], fastest[precisions[name]])
         for name, experiment in experiments.items()
     }
 
@@ -160,21 +173,20 @@ def resolve_precision(experiments: Mapping[str, Any]) -> dict[str, Any]:
 def find_same_study(experiments: Mapping[str, Any], dir: Path | None) -> Study | None:
     """Return the newest study of these variants, among `dir` or runs/NAME.
 
-    A study keeps the precision that "auto" was resolved to.
+    A study keeps the precision that "auto" was resolved to, also on another machine.
 
     Raises:
         UserError: `dir` has another study.
     """
 
     def read(folder: Path) -> tuple[dict, dict]:
-        saved, new = {v.name: v.experiment for v in read_study(folder).variants}, {}
-        for name, experiment in experiments.items():
-            training = experiment.training
-            if training.precision == "auto" and name in saved:
-                precision = experiment_fields(saved[name])["training"]["precision"]
-                training = dataclasses.replace(training, precision=precision)
-            new[name] = dataclasses.replace(experiment, training=training)
-        return saved, {name: kept(e) for name, e in resolve_precision(new).items()}
+        saved = {v.name: v.experiment for v in read_study(folder).variants}
+        precisions = {name: e.training.precision for name, e in experiments.items()}
+        for name in saved.keys() & precisions:
+            if precisions[name] == "auto":
+                precisions[name] = saved[name]["training"]["precision"]
+        new = resolve_attention(experiments, precisions)
+        return saved, {name: kept(experiment) for name, experiment in new.items()}
 
     name = next(iter(experiments.values())).name
     same = partial(find_equal, name, dir, STUDY, read)
