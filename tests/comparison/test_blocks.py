@@ -96,7 +96,7 @@ def test_other_contexts_are_cut_at_the_same_places_of_the_text():
     assert np.corrcoef(one[0], other[0])[0, 1] > 0.98
 
 
-def test_other_tokens_are_cut_at_the_same_places_of_the_text_by_bytes():
+def test_other_tokens_are_cut_at_the_same_bytes_of_the_text():
     """Of 1 to 3 bytes, and of single ones; the first token of each is not predicted."""
     rng, runs = np.random.default_rng(5), []
     of_bytes = 1 + rng.random(6403) + np.sin(np.arange(6403) / 300)

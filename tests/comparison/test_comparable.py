@@ -78,7 +78,7 @@ OF_TEXT, OF_CORPUS = GENERATOR.data, replace(GENERATOR, data=Corpus("c"))
 LABELLED = [LabelledText(training=("a",), labels={"1": label}) for label in ("bad", "no")]
 MEASURED_OTHERWISE = {
     "the experiment is ClassifierExperiment and GeneratorExperiment": (GENERATOR, CLASSIFIER),
-    "select is accuracy and loss": (GENERATOR, varied(GENERATOR, best_metric="accuracy")),
+    "best_metric is accuracy and loss": (GENERATOR, varied(GENERATOR, best_metric="accuracy")),
     "validation_fraction is 0.2 and 0.05": with_data(
         GENERATOR, OF_TEXT, replace(OF_TEXT, validation_fraction=0.2)
     ),
@@ -153,7 +153,7 @@ DIFFERING = [
         {"name": ["fake", "other", "other"], "pretraining": ["none", "*", "*_dropout 0.3*"]},
     ),
     ([OTHER, THIRD], {"pretraining_dropout": ["0.1", "0.3"]}),
-    (BY_NAME, {"data.folder": ["a", "b"], "pretraining.folder": ["a-model", "b-model"]}),
+    (BY_NAME, {"data.folder": ["a", "b"], "init_from.folder": ["a-model", "b-model"]}),
 ]
 
 
@@ -177,7 +177,7 @@ def own(folder, part, kind, name, sha256="0" * 64, helper="2" * 64, **fields):
     return run
 
 
-def test_own_functions_are_told_by_name_and_by_the_file_where_that_has_changed(tmp_path):
+def test_user_functions_differ_by_name_and_changed_file(tmp_path):
     alibi = "attention", "function", "alibi"
     plain, a = fake_run(tmp_path / "plain"), own(tmp_path / "a", *alibi)
     b = own(tmp_path / "b", *alibi, sha256="1" * 64)
@@ -191,7 +191,7 @@ def test_own_functions_are_told_by_name_and_by_the_file_where_that_has_changed(t
     }
 
 
-def test_own_parts_are_told_by_name_and_their_fields_where_these_differ(tmp_path):
+def test_user_components_differ_by_name_and_fields(tmp_path):
     plain, block = fake_run(tmp_path / "plain"), ("block", "class", "Parallel")
     a, b, c = (
         own(tmp_path / name, *block, digest * 64, fields={"pre_norm": pre_norm, "scale": None})

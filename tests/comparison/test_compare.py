@@ -43,7 +43,7 @@ def listed(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_everything_is_written_a_rerun_replaces_it_and_runs_are_only_read(runs, tmp_path, capsys):
+def test_a_rerun_replaces_its_files_and_no_run_changes(runs, tmp_path, capsys):
     to, before = tmp_path / "to" / "there", [contents(run) for run in runs]
     compare(runs, to)
     told = capsys.readouterr().out

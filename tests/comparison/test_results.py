@@ -75,7 +75,7 @@ def test_a_sentence(tmp_path, sentence):
     assert matches(sentence, told)
 
 
-def test_only_the_seeds_of_both_are_compared_and_all_are_in_the_mean(tmp_path):
+def test_common_seeds_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
     assert ", 3 paired seeds (" in found.verdicts[0]
@@ -202,7 +202,7 @@ def test_runs_on_their_way_are_told(tmp_path):
     ]
 
 
-def test_runs_without_a_validation_at_the_same_step_are_not_compared(tmp_path):
+def test_runs_without_a_common_validation_are_not_compared(tmp_path):
     runs = [(10, 15), (15, 20)]
     folders = [
         fake_run(tmp_path / str(every), varied(FIVE, evaluate_every=every), BASE, until=step)

@@ -68,7 +68,7 @@ def test_a_study_stands_for_its_variants(tmp_path):
     assert missing[0] == "study/later has not begun"
 
 
-def test_labels_are_short_tell_folders_apart_and_steer_no_terminal(tmp_path, monkeypatch):
+def test_labels_are_short_unique_and_printable(tmp_path, monkeypatch):
     runs = [fake_run(tmp_path / name) for name in ("a/run", "b/run", "a/other", "a\nb \x1b[31m<i>")]
     assert [r.label for r in read(*runs[:2])] == ["a/run", "b/run"]
     assert [r.label for r in read(runs[0], runs[2])] == ["run", "other"]
@@ -176,7 +176,7 @@ def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
     assert common_steps(begun, full) == (None, None)
 
 
-def test_seeds_share_initial_values_if_arrays_have_the_same_names_and_sizes(tmp_path):
+def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
     others = {"rate": {}, "rotary": {"positions": "rotary"}, "wide": {"width": 16}}
     first, rate, positions, wide = read(
         fake_run(tmp_path / "first"),
@@ -247,7 +247,7 @@ def test_a_generator_costs_what_the_plan_says(tmp_path):
     assert flops == tokens * flops_of_generator(experiment.model)
 
 
-def test_a_classifiers_head_is_computed_once_a_text_and_each_sentence(tmp_path):
+def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
     experiment = varied(CLASSIFIER, {"pool": Pool("mean")})
     _, tokens, flops = cost(tmp_path, experiment)
     by_token = BLOCK + 12 / 6 * D * T  # one block; attention's products beside its weights'

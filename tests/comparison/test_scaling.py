@@ -24,7 +24,7 @@ def test_without_noise_the_law_is_found_exactly():
     np.testing.assert_allclose(fit(runs()), TRUE, rtol=1e-4)
 
 
-def test_with_noise_it_is_found_nearly_and_one_wild_run_does_not_matter():
+def test_a_law_is_fitted_despite_noise_and_one_outlier():
     noisy = runs(noise=1e-3, seeds=3)
     found = fit(noisy)
     np.testing.assert_allclose([found.alpha, found.beta], [0.4, 0.5], atol=0.05)
@@ -64,7 +64,7 @@ def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
     assert ((lowest < errors) & (errors < highest)).all(), errors
 
 
-def test_where_a_few_noisy_runs_leave_numbers_undetermined_all_stay_finite():
+def test_undetermined_parameters_of_a_law_stay_finite():
     noisy = runs(noise=0.05, sizes=(7e3, 1e4, 2e4), budgets=(5e5, 1e6, 2e6))
     law = fit(noisy)
     laws = bootstrap(noisy, law, resamples=15)
@@ -97,7 +97,7 @@ def test_a_bootstrap_draws_runs_and_their_seeds(monkeypatch):
     assert any(len(np.unique(sample.losses.max(1))) < 14 for sample in samples)
 
 
-def test_predictions_add_the_fits_errors_times_the_lost_degrees_of_freedom():
+def test_predictions_correct_the_error_for_lost_freedom():
     """sqrt(R / (R - 5)) for R runs, whatever the laws say: here they are all the same."""
     noisy = runs(noise=1e-2, sizes=(7e3, 2e4, 6e4), budgets=(5e5, 1e6, 2e6))
     laws = Law(*(np.full((50, 1), value) for value in TRUE))
@@ -108,7 +108,7 @@ def test_predictions_add_the_fits_errors_times_the_lost_degrees_of_freedom():
 
 
 @pytest.mark.parametrize("flops", [1e10, 1e13])
-def test_the_compute_optimal_line_is_the_least_loss_for_its_compute(flops):
+def test_the_optimal_line_has_the_least_loss_for_its_compute(flops):
     parameters, tokens = TRUE.optimal(flops)
     assert 6 * parameters * tokens == pytest.approx(flops)
     found = minimize_scalar(

@@ -120,7 +120,7 @@ def test_total_and_dof_are_those_of_the_two_way_layout():
     assert found.dof > 2
 
 
-def test_the_total_is_that_of_a_bootstrap_over_seeds_and_examples():
+def test_the_total_equals_a_bootstrap_over_seeds_and_examples():
     """Both axes are drawn with replacement (Owen 2007, "The pigeonhole bootstrap")."""
     rng = np.random.default_rng(9)
     (table,) = drawn(rng, 0.1, 0.5, 20, 60, studies=1)
@@ -189,7 +189,7 @@ def test_seeds_are_paired_only_if_initial_values_are_shared():
         assert found.correlation == pytest.approx(stats.pearsonr(one.mean(1), other.mean(1))[0])
 
 
-def test_the_seeds_that_both_have_are_paired_if_they_are_half_of_all():
+def test_common_seeds_are_paired_if_they_are_half_of_all():
     rng = np.random.default_rng(7)
     one, other = rng.standard_normal((4, 30)), rng.standard_normal((3, 30))
     found = difference(by_seed(one.mean(1)), by_seed(other.mean(1), 1), Table(one, other, 1.0))

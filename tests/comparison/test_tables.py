@@ -144,7 +144,7 @@ def test_long_text_keeps_its_beginning_and_end():
     assert clipped("two\nlines\there") == "two lines here"
 
 
-def test_a_page_has_every_sentence_and_number_and_nothing_is_fetched(odd):
+def test_a_page_has_every_sentence_and_number_offline(odd):
     page = as_html(odd, {"a.png": ("caption < & \"b\" 'c'", b"picture")})
     known = "html head meta title style body h1 h2 ul li div table tr th td figure img figcaption"
     assert {*re.findall(r"<(\w+)", page)} <= {*known.split()}

@@ -11,7 +11,7 @@ from tlite.runs.run import build
 
 
 @pytest.mark.parametrize("name", find_experiments())
-def test_every_experiment_has_its_name_and_comes_back_from_json(name):
+def test_every_experiment_survives_json(name):
     experiment = load_experiment(name)
     assert experiment.name == name
     content = json.loads(json.dumps(to_dict(experiment)))
@@ -19,9 +19,7 @@ def test_every_experiment_has_its_name_and_comes_back_from_json(name):
 
 
 @pytest.mark.parametrize("name", ["reviews", "reviews_binary", "sst2", "multi30k"])
-def test_what_an_experiment_trains_on_does_not_depend_on_what_folders_there_are(
-    name, tmp_path, monkeypatch
-):
+def test_data_of_experiments_do_not_depend_on_existing_folders(name, tmp_path, monkeypatch):
     datas = []
     for folders in ([], ["reviews", "sst2", "multi30k"]):
         for folder in folders:
@@ -50,7 +48,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeypatch):
+def test_a_user_table_fits_the_experiments_for_tables(name, tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.csv").write_text(OWN[name])
@@ -58,10 +56,10 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     if name != "my_text":
         arguments += ["--pieces", "60"] if name == "my_pairs" else ["--validation-fraction", "0.2"]
     (experiment,) = read_line(name, arguments, load_experiment(name))[0].values()
-    experiment = experiment.resolve()
+    resolved = experiment.resolve()
     (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
-    built = build(experiment)
+    monkeypatch.chdir(tmp_path / "other")  # absolute paths: it can be read from anywhere
+    built = build(resolved)
     assert len(built.train)
     assert len(built.validation)
     assert built.experiment.model.vocabulary_size == len(built.tokenizer) > 10

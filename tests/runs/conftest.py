@@ -8,7 +8,7 @@ from tlite.training import Trainer
 
 @pytest.fixture(scope="module")
 def compiled_when_trained():
-    """To save time: what is only started is not compiled (`test_placement.py` looks at it)."""
+    """To save time: what is only started is not compiled (`test_sharding.py` looks at it)."""
     compile_now = Trainer.compile
 
     def compile_then(trainer, placed=None):
@@ -22,7 +22,7 @@ def compiled_when_trained():
 
 @pytest.fixture(scope="module")
 def one_device():
-    """To save time, where devices are not the point: runs of all are those of `test_recipe.py`."""
+    """To save time, where devices are not the point: runs on all devices are in `test_run.py`."""
     first = jax.devices()[:1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "devices", lambda *_: first)

@@ -63,7 +63,7 @@ def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
     assert tokens[0, :3].tolist() == [run.tokenizer.unknown_id, run.tokenizer.unknown_id, PADDING]
 
 
-def test_the_sizes_of_the_model_come_from_the_data_and_may_be_given(make, tmp_path):
+def test_sizes_of_the_model_come_from_the_data_or_the_config(make, tmp_path):
     run = Run.create(make(), tmp_path / "run")
     assert run.experiment.model.num_classes == 2
     assert run.experiment.model.vocabulary_size == len(run.tokenizer)
@@ -122,7 +122,7 @@ def test_each_sentence_of_a_text_is_encoded_alone(run, padding):
         assert (rows[len(parts) :] == PADDING).all()
 
 
-def test_only_examples_of_a_class_are_encoded_and_chunks_do_not_matter(run, monkeypatch):
+def test_only_labelled_examples_are_encoded_in_any_chunks(run, monkeypatch):
     examples = [Example(t, v, {"1": 0, "3": None, "5": 1}[v]) for t, v in 3 * TEXTS]
     known = [e for e in examples if e.label is not None]
     for chunk in (classifier.CHUNK, 1, 4, 12):
@@ -163,7 +163,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["words", "bpe", "transformer", "sentences"])
-def test_predictions_have_the_accuracy_of_the_validation_whose_loss_has_fallen(trained, name):
+def test_predictions_have_accuracy_and_loss_of_the_validation(trained, name):
     run = trained(name)
     first, _, validation = (
         line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"
@@ -227,7 +227,7 @@ def test_a_text_is_predicted_alone_as_among_others(trained):
             np.testing.assert_allclose(together[replica, place], alone, atol=1e-5)
 
 
-def test_the_replicas_of_a_run_share_the_program_of_their_probabilities(trained, monkeypatch):
+def test_replicas_share_one_compiled_prediction(trained, monkeypatch):
     run, traced = trained("transformer"), []
     monkeypatch.setattr(classifier, "class_logits", lambda m, x: (traced.append(x), m(x))[1])
     jax.clear_caches()
@@ -235,12 +235,12 @@ def test_the_replicas_of_a_run_share_the_program_of_their_probabilities(trained,
     assert (len(found), len(traced)) == (2, 1)
 
 
-def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, capsys):
+def test_training_ends_with_accuracies_of_model_and_baseline(trained, capsys):
     run = trained("words")
     capsys.readouterr()
     Run.open(run.dir.path).train()
     out = capsys.readouterr().out
-    assert "60 training texts, 10 validation texts\n" in out
+    assert " training_texts=60 validation_texts=10\n" in out
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
     best = min(lines, key=lambda line: line["loss"])
     assert f"best checkpoint: step {best['step']}\n" in out
@@ -260,7 +260,7 @@ def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("texts", [("alpha beta", "gamma delta"), ("?", "...")])
-def test_texts_too_few_for_the_baseline_are_trained_on_all_the_same(make, tmp_path, texts):
+def test_a_run_trains_where_the_baseline_can_not_be_fitted(make, tmp_path, texts):
     run = Run.create(make(list(zip(texts, "51", strict=True)), seeds=1, steps=1), tmp_path / "run")
     run.train()
     assert (run.dir.plots / "accuracy.png").exists()
@@ -343,7 +343,7 @@ def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report
     assert shown == {(column, row): str(n) for (row, column), n in np.ndenumerate(counts)}
 
 
-def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
+def test_the_printed_accuracy_is_the_mean_over_replicas(stars, drawn, report):
     out = report(stars, split="training")
     _, labels, probabilities = predicted(stars, "training")
     right = 100.0 * (probabilities.argmax(-1) == labels)
@@ -354,7 +354,7 @@ def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
     assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
 
 
-def test_the_mean_is_told_with_its_spread_over_several():
+def test_spread_prints_a_deviation_of_several_values():
     assert spread(np.array([50.0]), ".1f") == "50.0"
     assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 (SD 10.0)"
 
@@ -365,9 +365,7 @@ def test_an_accuracy_of_100_percent_has_wilsons_interval(seeds):
     assert told == "95 % for new texts: 96.3 to 100.0 (Wilson)"
 
 
-def test_texts_that_are_left_out_are_not_scored_and_one_replica_has_no_spread(
-    binary, drawn, report
-):
+def test_unlabelled_texts_are_not_scored(binary, drawn, report):
     out = report(binary)
     assert "replica" not in out
     assert "SD" not in out.splitlines()[0]
@@ -394,7 +392,7 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
             assert float(certainty) == pytest.approx(probability, abs=6e-4)
 
 
-def test_a_part_without_any_class_is_told(binary):
+def test_a_split_without_labels_is_an_error(binary):
     message = complaint(binary.evaluate, split="test")
     assert message == "no text of the test part has one of the classes"
 

@@ -1,6 +1,5 @@
 """The data of a run is found from any folder: of an experiment, a study, and where it has moved."""
 
-import copy
 import dataclasses
 import json
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ from tlite.experiment import (
 )
 from tlite.models import GeneratorConfig
 from tlite.runs import ClassifierRun, GeneratorRun, Run, TranslatorRun
+from tlite.runs.study import resolve_all
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(
@@ -108,12 +108,6 @@ class OwnRows(OwnText):
     pairs = examples
 
 
-def of(experiment, data):
-    """The experiment on data whose type the checked annotations of these tests don't know."""
-    object.__setattr__(experiment := copy.copy(experiment), "data", data)
-    return experiment
-
-
 CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
 
 
@@ -128,9 +122,11 @@ CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
         (TRANSLATOR, OwnRows(), ""),
     ],
 )
-def test_own_data_has_what_its_kind_of_run_needs(experiment, data, missing):
+def test_a_user_data_class_lacking_an_attribute_is_an_error(
+    experiment, data, missing, without_type_checks
+):
     with pytest.raises(UserError, match=missing) if missing else nullcontext():
-        of(experiment, data).resolve()
+        dataclasses.replace(experiment, data=data).resolve()
 
 
 @pytest.mark.parametrize(
@@ -141,12 +137,14 @@ def test_own_data_has_what_its_kind_of_run_needs(experiment, data, missing):
         (TranslatorRun, TRANSLATOR, OwnRows()),
     ],
 )
-def test_own_data_of_another_type_is_a_user_error(kind, experiment, data):
+def test_a_user_data_class_returning_another_type_is_an_error(
+    kind, experiment, data, without_type_checks
+):
     with pytest.raises(UserError, match=r"int|tuple"):
-        kind.load_data(of(experiment, data))
+        kind.load_data(dataclasses.replace(experiment, data=data))
 
 
-def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
+def test_paths_of_all_inputs_become_absolute(here):
     for name in ("a.csv", "more.txt", "data/b.csv"):
         (here / name).touch()
     (here / "bert").mkdir()
@@ -156,17 +154,17 @@ def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
     assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
     assert found.data.validation == ("nowhere.csv",)
     assert found.pretraining.unlabelled == (str(here / "more.txt"),)
-    folder = locate_data(ClassifierExperiment("x", init_from=Pretrained("bert"))).pretraining
-    assert folder.folder == str(here / "bert")
+    tuned = ClassifierExperiment("x", init_from=Pretrained("bert")).with_paths()
+    assert tuned.init_from.folder == str(here / "bert")
     hub = ClassifierExperiment("x", LabelledText(hub="data/set"), init_from=Pretrained("no/bert"))
     assert hub.with_paths() == hub
 
 
-def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, monkeypatch):
+def test_downloaded_data_keeps_its_folder(here, monkeypatch):
     path = here / "data" / Shakespeare.file
     path.parent.mkdir()
     path.touch()
-    found = locate_data(dataclasses.replace(TINY, data=Shakespeare()))
+    found = dataclasses.replace(TINY, data=Shakespeare()).with_paths()
     assert found.data.folder == str(here / "data")
     monkeypatch.chdir("../other")
     assert found.data.reads("training") == [str(path)]
@@ -175,7 +173,7 @@ def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, mon
     assert found.with_paths().data.folder == str(Path("data").absolute())
 
 
-def test_variants_with_the_same_data_have_it_found_once(here, capsys):
+def test_variants_with_the_same_table_choose_its_columns_once(here, capsys):
     pytest.importorskip("datasets")
     rows = "".join(f"word {i},{i % 2}\n" for i in range(40))
     (here / "a.csv").write_text(f"text,label\n{rows}")

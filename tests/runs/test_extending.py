@@ -99,9 +99,7 @@ def assert_same_runs(folder, whole, ended=()):
 
 
 @pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
-def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
-    kind, classifier, ended, tmp_path
-):
+def test_an_extended_run_equals_one_that_had_all_its_steps(kind, classifier, ended, tmp_path):
     if kind == "classifier":
         whole, folder = classifier.dir.path, ended
     else:
@@ -119,7 +117,7 @@ def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
     assert_same_runs(folder, whole, ended=[BEFORE])
 
 
-def test_an_unfinished_run_may_get_more_steps_or_fewer_that_are_not_done(classifier, tmp_path):
+def test_an_unfinished_run_can_get_more_or_fewer_steps(classifier, tmp_path):
     whole = trained_like(classifier, tmp_path / "whole", 8)
     for name, steps in (("more", 6), ("fewer", 50)):
         with pytest.MonkeyPatch.context() as patch:
@@ -137,7 +135,7 @@ def test_patience_does_not_count_where_a_run_had_ended():
         assert scheduled_scores(training, found)[: len(scores)] == scores
 
 
-def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(ended, tmp_path):
+def test_impossible_numbers_of_steps_change_nothing(ended, tmp_path):
     cosine = varied(LOGISTIC, schedule="cosine")
     cosine = trained(cosine, tmp_path / "cosine", BEFORE).dir.path
     before = config(cosine), config(ended)
@@ -151,7 +149,7 @@ def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(
     assert (config(cosine), config(ended)) == before
 
 
-def test_a_config_whose_writing_is_cut_short_is_the_one_before(ended, classifier, monkeypatch):
+def test_a_killed_write_leaves_the_old_config(ended, classifier, monkeypatch):
     before, replace = (ended / "config.json").read_bytes(), Path.replace
 
     def killed(path, target):

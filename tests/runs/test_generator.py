@@ -155,7 +155,7 @@ def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
             tokenizer_of(Corpus(str(folder)))
 
 
-def test_a_pretrained_model_has_the_pieces_of_its_own_tokenizer_alone():
+def test_vocabularies_of_different_tokenizers_differ():
     ours = learn_bpe([TEXT], 300)
     assert ours.has_same_vocabulary(learn_bpe([TEXT], 300))
     assert not any(map(ours.has_same_vocabulary, (learn_bpe([TEXT], 290), ByteTokenizer())))

@@ -1,4 +1,4 @@
-"""What all runs do alike: go on after an interruption, know their data, keep what they chose."""
+"""All kinds of runs: resume, checkpoints, changed data, contradictions, and resolved settings."""
 
 import dataclasses
 import json
@@ -68,7 +68,7 @@ def binary(tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
+def test_an_interrupted_run_resumes_bit_for_bit(uninterrupted, tmp_path, step):
     folder = tmp_path / "run"
     run = start_like(uninterrupted, folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +79,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tm
     assert_same_state(resume(folder), uninterrupted)
 
 
-def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
+def test_a_created_run_can_be_opened_and_trained(uninterrupted, tmp_path):
     Run.create(TRANSFORMER, tmp_path / "run")
     assert_same_state(resume(tmp_path / "run"), uninterrupted)
 
@@ -87,7 +87,7 @@ def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
 # Checkpoints
 
 
-def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_path):
+def test_checkpoints_are_selected_by_name_or_step(uninterrupted, binary, tmp_path):
     assert uninterrupted.parameters("last")[1] == STEPS
     assert uninterrupted.parameters("4")[1] == 4
     for name in ("1", "first", "-1"):
@@ -96,7 +96,7 @@ def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_pa
 
 
 @pytest.mark.parametrize("best_metric", ["loss", "accuracy"])
-def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, best_metric):
+def test_the_best_checkpoint_is_the_best_by_its_metric(binary, tmp_path, best_metric):
     changes = {"evaluate_every": 1, "best_metric": best_metric, "learning_rate": 0.5}
     run = train(varied(binary, **changes), tmp_path / "run")
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
@@ -129,12 +129,12 @@ def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
     ],
     ids=["one less", "another order", "another label", "left out"],
 )
-def test_data_that_has_changed_since_the_run_began_is_told(binary, tmp_path, rows):
+def test_changed_data_is_an_error_at_open(binary, tmp_path, rows):
     Run.create(binary, tmp_path / "run")
     assert Run.open(tmp_path / "run").experiment.data == binary.data
     labelled(tmp_path / "texts.jsonl", rows)
-    message = complaint(open_run_with_data, tmp_path / "run")
-    assert f"the data of {tmp_path / 'run'} has changed since the run began" in message
+    message = complaint(Run.open, tmp_path / "run")
+    assert f"the data of {tmp_path / 'run'} has changed" in message
     assert "training" in message
 
 
@@ -161,7 +161,7 @@ REFUSED = {
         ("tokens, and a context of 400", {"tokenizer": BPE(280), "context": 400}),
     ],
     "corpus": [
-        ("the tokenizer is the corpus's: leave it out", {"tokenizer": Bytes()}),
+        ("the tokenizer is set by the corpus", {"tokenizer": Bytes()}),
         ("size is 99", {"vocabulary_size": 99}),
         ("there is no folder nowhere", {"data": Corpus("nowhere")}),
         ("--folder", {"data": Corpus()}),
@@ -180,7 +180,7 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("kind", "told", "changes"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]]
 )
-def test_what_does_not_go_together_is_told_before_there_is_a_folder(
+def test_a_contradiction_is_an_error_before_a_folder_is_made(
     binary, tmp_path, monkeypatch, kind, told, changes
 ):
     pytest.importorskip("tokenizers")
@@ -195,14 +195,14 @@ def test_what_does_not_go_together_is_told_before_there_is_a_folder(
         "corpus": varied(generator, data=Corpus(str(write_corpus(tmp_path / "corpus")))),
         "translator": TRANSLATOR,
     }[kind]
-    assert told in complaint(start, varied(experiment, **changes), tmp_path / "run")
+    assert told in complaint(Run.create, varied(experiment, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 # What a run decides before it begins, and keeps
 
 
-def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
+def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, capsys):
     asked = []
     found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
     monkeypatch.setattr("tlite.experiment.choose_precision", found)
@@ -215,9 +215,9 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tlite.runs.run.fit", stop)
     stopped(run.train)
     printed = capsys.readouterr().out
-    assert "precision: it was measured" in printed
-    assert "in mixed precision, attention mixed on" in printed
-    assert "label smoothing of 0.125" in printed  # the two losses are not the same
+    assert "precision=mixed" in printed
+    assert "attention=mixed" in printed
+    assert "label_smoothing=0.125 is in the training loss, not in the validation loss" in printed
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
     assert saved["training"]["precision"] == "mixed"
     assert saved["model"]["attention"]["function"] == "mixed"
@@ -227,13 +227,13 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     assert asked == ["auto"]
 
 
-def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path, monkeypatch):
+def test_unsupported_mixed_precision_makes_no_folder(binary, tmp_path, monkeypatch):
     def refuse(*_):
         raise RuntimeError("Unsupported element type for DotThunk")
 
     monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
     mixed = varied(binary, precision="mixed")
-    assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
+    assert "mixed precision can't be" in complaint(Run.create, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -268,4 +268,4 @@ class Parallel(Block):
 )
 def test_attention_and_user_components_are_described(config, expected):
     described = ", ".join(f"{name} {text}" for name, text in describe_components(config))
-    assert described.replace("of test_recipe.py", "of") == expected
+    assert described.replace("of test_run.py", "of") == expected

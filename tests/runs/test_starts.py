@@ -62,7 +62,7 @@ def parameters(replicas):
     return {name: np.array(a) for name, a in replicas.parameters.items()}
 
 
-def test_all_replicas_start_with_the_embedding_and_blocks_of_the_generator(uninterrupted):
+def test_all_replicas_start_from_the_pretrained_blocks(uninterrupted):
     run, folder = uninterrupted, uninterrupted.dir.path / "pretraining"
     config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
     training = pretraining_config(run.experiment.training, SETTINGS)
@@ -83,7 +83,7 @@ def test_all_replicas_start_with_the_embedding_and_blocks_of_the_generator(unint
     assert losses[-1] < losses[0]
 
 
-def test_the_generator_has_the_classifiers_parts_and_first_seed_and_its_own_settings():
+def test_pretraining_has_the_model_and_seed_of_the_classifier():
     parts = {"positions": Rotary(), "norm": Norm("rms")}
     model = dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts)
     config = generator_config(model, 0.3)
@@ -98,7 +98,7 @@ def test_the_generator_has_the_classifiers_parts_and_first_seed_and_its_own_sett
 
 
 @pytest.mark.parametrize("in_pretraining", [True, False])
-def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that_was_not(
+def test_resume_during_or_after_pretraining_is_bitwise_identical(
     uninterrupted, tmp_path, in_pretraining, capsys
 ):
     folder = tmp_path / "run"
@@ -106,16 +106,14 @@ def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3, in_pretraining)
         assert stopped(run.train).endswith(f"tlite train --resume {folder}")
-    assert (
-        "one pre-trained model is under all 2 seeds: it is a single draw" in capsys.readouterr().out
-    )
+    assert "all 2 seeds start from the same pretrained model" in capsys.readouterr().err
     assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
     if in_pretraining:
         assert "no checkpoint yet" in complaint(run.parameters, "best")
     assert_same_state(resume(folder), uninterrupted)
 
 
-def test_tokens_follow_each_other_with_an_unknown_one_after_each_text():
+def test_an_unknown_token_follows_each_pretraining_text():
     tokenizer = IndexTokenizer(["aa", "bb", "cc"])
     stream = token_stream(tokenizer, iter(["aa bb cc", "", "bb", "dd cc"]))
     assert stream.tolist() == [1, 2, 3, 0, 0, 2, 0, 0, 3, 0]
@@ -133,7 +131,7 @@ def make(tmp_path):
     return make
 
 
-def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, capsys):
+def test_pretraining_reads_each_text_once_whatever_its_label(make, tmp_path, monkeypatch, capsys):
     """Those of the training part, and those of other files."""
 
     def stop(*_):
@@ -152,12 +150,12 @@ def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, 
         assert f"pre-training a generator on {number:,} tokens" in capsys.readouterr().out
 
 
-def test_no_steps_of_pre_training_are_none(make, tmp_path):
+def test_zero_pretraining_steps_skip_pretraining(make, tmp_path):
     Run.create(make(pretraining_steps=0), tmp_path / "run").init_state()
     assert not (tmp_path / "run" / "pretraining").exists()
 
 
-def test_what_can_not_be_pre_trained_is_told(make, tmp_path):
+def test_impossible_pretraining_is_an_error(make, tmp_path):
     told = complaint(train, make(unlabelled=("nowhere.jsonl",)), tmp_path / "run")
     assert "nowhere.jsonl" in told
     told = complaint(train, varied(make(), context=60), tmp_path / "other")
@@ -186,7 +184,7 @@ def test_the_replicas_start_from_one_linear_model_and_keep_it(run):
     assert not np.array_equal(*map(np.asarray, tables))
 
 
-def test_the_linear_model_fits_its_texts_and_is_added_in_evaluation(run, capsys):
+def test_the_linear_model_fits_its_texts_and_is_added(run, capsys):
     model, tokenizer = tlite.load(run.dir.path)
     assert isinstance(tokenizer, NgramTokenizer)
     examples, context = list(run.data.train), run.experiment.model.context
@@ -232,7 +230,7 @@ def test_the_transformer_is_trained_as_without_them(run, tmp_path):
         (partial(varied, NGRAMS), {"sentences": -1}),
     ],
 )
-def test_numbers_that_can_not_be_are_told(kind, fields):
+def test_fields_out_of_range_are_refused(kind, fields):
     with pytest.raises(ValueError, match=next(iter(fields))):
         kind(**fields)
 

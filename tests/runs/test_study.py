@@ -23,6 +23,7 @@ from tlite.runs import ClassifierRun, Run, run, study
 from tlite.runs.study import (
     DatasetCache,
     free_name,
+    resolve_precision,
     resume_study,
     start_study,
     train_study,
@@ -103,12 +104,12 @@ def test_resume_finds_the_study_of_the_same_variants(base, folder):
 
 
 def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypatch):
-    for precision in ("mixed", "float32"):
-        choice = precision, "it is faster"
-        monkeypatch.setattr("tlite.experiment.choose_precision", lambda _, found=choice: found)
+    choices = iter([("mixed", "it is faster")])  # once for all variants, and not again
+    monkeypatch.setattr("tlite.experiment.choose_precision", lambda _: next(choices))
+    for _ in range(2):
         experiments = sizes(base, precision="auto")
         study = start_study(experiments, tmp_path / "study", DatasetCache(), "auto")
-    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+        assert {v.config().training.precision for v in study.variants} == {"mixed"}
 
 
 KILLS = {
@@ -123,7 +124,7 @@ KILLS = {
 }
 
 
-def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
+def test_a_study_killed_at_any_moment_ends_with_the_same_bits(
     base, whole, tmp_path, monkeypatch, capsys
 ):
     study = start_study(sizes(base), tmp_path / "study", DatasetCache()).folder
@@ -173,11 +174,11 @@ def test_data_is_read_once_and_no_run_ends_with_a_report(base, tmp_path, monkeyp
     train_study(sizes(base, steps=1), tmp_path / "study")
     assert read == ["training", "validation"]
     printed = capsys.readouterr().out
-    lines = "a study of 2 variants, folder ", "\nvariant 1 of 2: smaller\n", "compared "
+    lines = "study variants=2 dir=", "\nvariant 1 of 2: smaller\n", "compared "
     assert all(line in printed for line in lines)
 
 
-def test_a_studys_run_is_a_run_as_any(whole):
+def test_variants_of_a_study_are_runs(whole):
     study = read_study(whole)
     assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
     for variant, size in zip(study.variants, (4, 8), strict=True):
@@ -186,7 +187,7 @@ def test_a_studys_run_is_a_run_as_any(whole):
         assert variant.parameters == run.trainer.num_parameters
 
 
-def test_ctrl_c_stops_the_study_and_says_how_to_go_on(base, tmp_path, monkeypatch):
+def test_ctrl_c_stops_a_study_and_prints_how_to_resume(base, tmp_path, monkeypatch):
     study, train = tmp_path / "study", Trainer.dispatch
 
     def interrupted(*arguments):
@@ -204,25 +205,25 @@ def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
     wild = varied(base, batch_size=2, learning_rate=3e38)
     told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
     assert "1 of 2 variants failed: wild" in told
-    assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
+    assert "variant wild failed: the training loss of seed 0" in capsys.readouterr().err
     found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
     assert found == [(False, False), (True, True)]
     assert complaint(resume_study, tmp_path / "study") == told
 
 
-def test_what_the_data_refuses_is_told_before_the_first_step(base, tmp_path, pretend, capsys):
+def test_a_variant_that_does_not_fit_its_data_fails_at_the_start(base, tmp_path, pretend, capsys):
     def train(*_):
         raise Killed
 
     pretend(train)
     with pytest.raises(Killed):
         train_study({"wrong": varied(base, vocabulary_size=7)} | sizes(base), tmp_path / "study")
-    assert "the variant wrong has failed: vocabulary_size is 7" in capsys.readouterr().err
+    assert "variant wrong failed: vocabulary_size is 7" in capsys.readouterr().err
     variants = read_study(tmp_path / "study").variants
     assert [variant.failed is None for variant in variants] == [False, True, True]
 
 
-def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
+def test_a_study_without_a_trainable_variant_is_not_created(base, tmp_path):
     told = complaint(train_study, sizes(base, vocabulary_size=7), tmp_path / "study")
     assert told.startswith("vocabulary_size is 7")
     missing = dataclasses.replace(base.data, training=("nowhere.jsonl",))
@@ -239,7 +240,7 @@ def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
         ("", {"max_to_keep": 2}),
     ],
 )
-def test_what_could_not_be_compared_is_refused_before_it_is_trained(tmp_path, name, changes):
+def test_incomparable_variants_are_refused_before_training(tmp_path, name, changes):
     """Of translators by their tokens; and what can be is not."""
     pytest.importorskip("tokenizers")
     study, experiments = tmp_path / "study", {"this": TRANSLATOR}
@@ -261,16 +262,14 @@ UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
 @pytest.mark.parametrize(
     ("owner", "name", "error"),
     [
-        *((ClassifierRun, "prepare", error) for error in (MISSING, UNREADABLE)),
-        *((study, "begin", error) for error in (MISSING, UNREADABLE)),
+        *((ClassifierRun, "build", error) for error in (MISSING, UNREADABLE)),
+        *((Run, "start", error) for error in (MISSING, UNREADABLE)),
         (ClassifierRun, "train", UserError("the disk is full")),
         (ClassifierRun, "train", OSError("gone")),
         (ClassifierRun, "train", RuntimeError("other")),
     ],
 )
-def test_what_is_no_fault_of_a_variant_ends_the_study(
-    base, tmp_path, monkeypatch, owner, name, error
-):
+def test_errors_of_the_surroundings_end_the_study(base, tmp_path, monkeypatch, owner, name, error):
     def refuse(*_, **settings):
         raise error
 
@@ -278,7 +277,7 @@ def test_what_is_no_fault_of_a_variant_ends_the_study(
     monkeypatch.setattr(owner, name, refuse)
     with pytest.raises(type(error), match=str(error)):
         train_study(sizes(base), study)
-    assert study.exists() == (name != "prepare")
+    assert study.exists() == (name != "build")
     assert not study.exists() or [v.failed for v in read_study(study).variants] == [None, None]
 
 
@@ -292,7 +291,7 @@ def pretend(monkeypatch):
             (folder / variant.run / "config.json").touch()
             return SimpleNamespace(train=lambda **_: call(variant.run))
 
-        monkeypatch.setattr(study, "_open", pretended)
+        monkeypatch.setattr(study, "open_variant", pretended)
 
     return use
 
@@ -311,36 +310,36 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
     pretend(train)
     told = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
     assert "1 of 3 variants failed: larger" in told
-    assert 'set its "failed" there to null' in told
+    assert f"tlite train --resume {study} --retry 'larger'" in told
     assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
-    assert capsys.readouterr().err.startswith("warning: the variant larger has failed: ")
+    assert capsys.readouterr().err.startswith("warning: variant larger failed: ")
     assert complaint(resume_study, study) == told
     assert trained == ["smaller", "larger", "last"]
-    read_study(study).changed("larger", failed=None).write()
-    complaint(resume_study, study)
+    complaint(resume_study, study, retry=["larger"])
     assert trained[3:] == ["larger"]
+    assert "'last' is no failed variant: larger" in complaint(resume_study, study, retry=["last"])
 
 
-def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
+def test_changed_data_of_a_study_is_an_error(base, tmp_path):
     experiments = sizes(base, data=labelled(tmp_path / "texts.jsonl"))
     study = start_study(experiments, tmp_path / "study", DatasetCache()).folder
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
-    assert "the data of smaller has changed" in complaint(resume_study, study)
+    assert f"the data of {study / 'smaller'} has changed" in complaint(resume_study, study)
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
 
 
-def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monkeypatch):
+def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
     """One whose attention has no bfloat16 products makes all exact; what is named stays."""
-    chosen = iter([("mixed", "it is faster")])
-    monkeypatch.setattr("tlite.experiment.choose_precision", lambda asked: next(chosen))
-    study = start_study(sizes(base, precision="auto"), tmp_path / "study", DatasetCache())
-    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+    monkeypatch.setattr("tlite.experiment.choose_precision", lambda precision: (precision, ""))
 
     def attentions(*variants):
         training = TrainingConfig(precision="mixed")
         models = [GeneratorConfig(context=128, **fields) for fields in variants]
-        study = [GeneratorExperiment("x", model=model, training=training) for model in models]
-        return [e.model.attention.function for e in kinds.with_one_attention(study)]
+        variants = {
+            str(number): GeneratorExperiment("x", model=model, training=training)
+            for number, model in enumerate(models)
+        }
+        return [e.model.attention.function for e in resolve_precision(variants).values()]
 
     assert attentions({}, {"attention": "mixed"}) == ["mixed", "mixed"]
     assert attentions({}, {"positions": "alibi"}, {"attention": "mixed"}) == [
@@ -348,7 +347,7 @@ def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monk
     ]
 
 
-def test_folders_of_runs_are_never_the_same():
+def test_folders_of_variants_differ_whatever_the_case():
     taken = {"comparison"}
     names = ["rms rotary", "rms-rotary", "RMS rotary", "Comparison"]
     found = [free_name(name, taken) for name in names]
@@ -367,13 +366,13 @@ WRONG = [
     ["{", "[" * 100_000, "{}", *(json.dumps({"name": "x", "variants": [v]}) for v in WRONG)],
     ids=range(7),
 )
-def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, content):
+def test_a_damaged_study_file_is_one_error_message(tmp_path, content):
     (tmp_path / "study.json").write_text(content)
     told = complaint(read_study, tmp_path)
     assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
 
 
-def test_an_experiment_that_is_none_is_told(tmp_path):
+def test_an_unknown_experiment_in_a_study_is_an_error(tmp_path):
     with pytest.raises(UserError, match="a is no experiment of this tlite"):
         Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
     assert "can't read" in complaint(read_study, tmp_path)

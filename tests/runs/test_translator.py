@@ -67,10 +67,8 @@ def test_separate_subwords_have_separate_embeddings(tmp_path):
     assert not Run.create(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
 
 
-def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
-    sentences, tmp_path
-):
-    message = complaint(start, sentences, tmp_path / "run")
+def test_a_sentence_beyond_the_context_is_named_before_writing(sentences, tmp_path):
+    message = complaint(Run.create, sentences, tmp_path / "run")
     assert re.match(r"line 3 of .*a\.en and .*a\.de has 1\d tokens, .* context of 8", message)
     assert "--context" in message
     assert "--truncate" in message
@@ -108,7 +106,7 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
         assert f"({pair.target})" in lines
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path):
+def test_an_interrupted_run_resumes_bit_for_bit(trained, tmp_path):
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
@@ -123,7 +121,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
+def test_the_average_is_the_mean_of_the_last_checkpoints(trained):
     kept = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
     parameters, step = trained.parameters("average")
     assert step == STEPS
@@ -153,9 +151,7 @@ def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
         assert f"\n  ({pair.target})\n" in out
 
 
-def test_subwords_without_capitals_are_compared_with_references_without(
-    sentences, tmp_path, monkeypatch, capsys
-):
+def test_lower_case_outputs_are_scored_in_lower_case(sentences, tmp_path, monkeypatch, capsys):
     (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
     lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
     run = Run.create(varied(sentences, **lower), tmp_path / "r")

@@ -83,7 +83,7 @@ def marks(text) -> list[str]:
 
 
 @each_kind
-def test_every_picture_of_the_kind_is_on_the_page_once_with_a_sentence(kind):
+def test_every_picture_is_on_the_page_once_with_a_caption(kind):
     page = page_of(kind)
     files = {path.stem: path.read_bytes() for path in page.parent.glob("*.png")}
     assert page.name == "index.html"
@@ -126,7 +126,7 @@ def test_the_page_opens_with_the_facts_of_the_run(kind):
     assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
 
 
-def test_the_page_shows_the_weights_of_the_replica_on_the_liveliest_text():
+def test_the_page_shows_the_replicas_weights_on_its_text():
     run, (data,) = trained("learned"), groups_of(page_of("learned"))
     text = run.tokenizer.decode(run.validation_tokens)
     windows = [text[i : i + 16] for i in range(0, len(text) - 16, 16)]
@@ -149,7 +149,7 @@ def test_a_classifier_and_a_translator_show_the_first_example():
     assert (np.isnan(weights_of(decoder)) == ~np.tri(len(decoder["keys"]), dtype=bool)).all()
 
 
-def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(drawn):
+def test_a_user_text_replaces_the_last_one_unless_it_is_wrong(drawn):
     run = trained("learned")
     page = inspect_run(run, text="fox & <b> </scr")
     assert groups_of(page)[0]["queries"] == marks("fox & <b> </scr")
@@ -180,7 +180,7 @@ def test_replicas_and_checkpoints_have_pictures_of_their_own(drawn):
     assert losses[0].mean() > losses[1].mean()
 
 
-def test_only_the_characters_of_a_short_validation_part_are_coloured(drawn, monkeypatch, tmp_path):
+def test_only_characters_of_a_short_validation_are_coloured(drawn, monkeypatch, tmp_path):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
     parameters, page = run.parameters("best")[0], Page(tmp_path)
@@ -207,7 +207,7 @@ def test_the_weight_of_a_word_is_that_of_the_regression(classes):
         np.testing.assert_allclose([good, bad], expected)
 
 
-def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(drawn):
+def test_texts_are_cut_to_the_context_and_not_padded(drawn):
     for text, number in (("It is good. " * 9, 12), ("A bad lamp. It is so so. Not bad", 8)):
         (data,) = groups_of(inspect_run(trained("classifier"), text=text))
         assert len(data["queries"]) == len(data["weights"][0][0]) == number
