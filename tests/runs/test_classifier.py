@@ -381,7 +381,7 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
     texts, labels, (probabilities, _) = predicted(stars, "training")
     most, right = probabilities.max(-1), probabilities.argmax(-1) == labels
     for title, chosen in (("right", right), ("wrong", ~right)):
-        shown = out.split(f"the most certain {title} ones (replica 0)\n")[1].splitlines()[:3]
+        shown = out.split(f"most certain {title} predictions (replica 0)\n")[1].splitlines()[:3]
         best = sorted(dict(zip(texts[chosen], most[chosen], strict=True)).values())[:-4:-1]
         assert len(shown) == len(best) == 3
         for line, probability in zip(shown, best, strict=True):
@@ -393,8 +393,7 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
 
 
 def test_a_split_without_labels_is_an_error(binary):
-    message = complaint(binary.evaluate, split="test")
-    assert message == "no text of the test part has one of the classes"
+    assert "no text of the test split" in complaint(binary.evaluate, split="test")
 
 
 # Pictures

@@ -166,7 +166,7 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
     assert fit_vocabulary(320, LEARNED) == 320
     assert fit_vocabulary(0, LEARNED, at_least=400) == 400
     for size, tokenizer in ((279, LEARNED), (999, EACH["characters"]), (256, EACH["bytes"])):
-        with pytest.raises(UserError, match=f"vocabulary size is {size}, but"):
+        with pytest.raises(UserError, match=f"vocabulary_size is {size}, but"):
             fit_vocabulary(size, tokenizer)
 
 
@@ -194,7 +194,7 @@ def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
     assert end_of_documents(corpus, ByteTokenizer()) is None
     apart = [dataclasses.replace(one, separate_documents=True) for one in (corpus, numbers)]
     assert [end_of_documents(one, ByteTokenizer()) for one in apart] == [256, 256]
-    with pytest.raises(UserError, match=r"nothing says which token of .* ends a document"):
+    with pytest.raises(UserError, match="separate_documents"):
         end_of_documents(apart[1], NumberTokenizer(257))
 
 

@@ -147,7 +147,7 @@ REFUSED = {
         ("'positive' is the only class", {"labels": LABELS | {"1": ""}}),
         ("two classes, not of 3", {"labels": {n: f"{n} stars" for n in "135"}, "sentences": 3}),
         ("a logistic regression has no blocks", {"pretraining": Pretraining()}),
-        ("beside a transformer", {"tokenizer": WORDS}),
+        ("added to a transformer", {"tokenizer": WORDS}),
     ],
     "transformer": [
         ("--wide.bigrams", {"tokenizer": WORDS, "wide": Wide(10)}),
