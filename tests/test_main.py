@@ -16,7 +16,8 @@ import pytest
 
 from tests.helpers.folders import make_run
 from tlite.__main__ import CtrlC
-from tlite.terminal import printable, quiet_libraries, show
+from tlite.errors import printable, show
+from tlite.terminal import quiet_libraries
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"

@@ -13,6 +13,9 @@ LAUNCHED = "TLITE_LAUNCHED"
 """The environment's name for how `tlite launch` was called, in the processes that it starts."""
 CODE_FILES: dict[str, Path] = {}
 """The user's files that this process has read, by SHA-256."""
+PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
+PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
+"""Control characters but newline and tab -> what `printable` shows for them."""
 
 
 class UserError(Exception):
@@ -98,7 +101,7 @@ def system_reason(error: BaseException | None) -> str:
     return first_line(error) if error else ""
 
 
-def of_surroundings(error: UserError) -> bool:
+def is_environment_error(error: UserError) -> bool:
     """Whether it is the machine's, and can be put right there: a missing package, or a file that
     can't be read."""
     missing = isinstance(error.__cause__, ModuleNotFoundError)
@@ -148,3 +151,13 @@ def check_packages(extra: str, names: Iterable[str]) -> None:
         for name in names:
             if importlib.util.find_spec(name) is None:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which could steer a terminal, by pictures of them."""
+    return text.translate(PICTURES)
+
+
+def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
+    """Print text of a user or a model: `printable` on a terminal, unchanged elsewhere."""
+    print(printable(text) if sys.stdout.isatty() else text, end=end, flush=flush)

@@ -6,20 +6,7 @@ import os
 import sys
 import warnings
 
-from tlite.errors import UserError
-
-PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
-PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
-
-
-def printable(text: str) -> str:
-    """Text that can't steer a terminal: control characters, but newline and tab, as pictures."""
-    return text.translate(PICTURES)
-
-
-def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
-    """Print what others or a model have written: on a terminal printable, elsewhere as it is."""
-    print(printable(text) if sys.stdout.isatty() else text, end=end, flush=flush)
+from tlite.errors import UserError, printable, show  # noqa: F401
 
 
 def prepare_streams() -> None:

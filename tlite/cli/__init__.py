@@ -25,9 +25,15 @@ from tyro.constructors import (
 import tlite.distributed as distributed
 from tlite.cli import options
 from tlite.distributed import devices
-from tlite.errors import CollectiveError, Interrupted, UserError, lack_of_memory, system_reason
+from tlite.errors import (
+    CollectiveError,
+    Interrupted,
+    UserError,
+    lack_of_memory,
+    printable,
+    system_reason,
+)
 from tlite.runs import experiment_files as files
-from tlite.terminal import printable
 from tlite.user_code import name_files
 
 COMMANDS = {

@@ -13,13 +13,12 @@ from tlite.cli.options import Classify, Generate, Translate
 from tlite.data.reading import read_lines
 from tlite.decoding import Sampler
 from tlite.decoding.translate import translate as search_all
-from tlite.errors import UserError
+from tlite.errors import UserError, printable, show
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.runs.classifier import are_cut, encode_texts, probabilities
 from tlite.runs.generator import end_ids, prompt_tokens, write_sample
 from tlite.runs.models import open_model, warn_unsupported_generation
 from tlite.runs.translator import encode_sources, with_search
-from tlite.terminal import printable, show
 from tlite.text import Tokenizer
 from tlite.training.run_dir import RunDir
 

@@ -9,8 +9,7 @@ from typing import Literal
 from tlite.comparison.results import Results, find_results
 from tlite.comparison.study import is_study
 from tlite.comparison.tables import as_csv, as_html, as_json, as_markdown, as_text
-from tlite.errors import UserError, disk_errors
-from tlite.terminal import show
+from tlite.errors import UserError, disk_errors, show
 from tlite.training.run_dir import new_folder, replace_file
 
 FORMATS = {"table": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_json}

@@ -19,9 +19,8 @@ from jaxtyping import Float, Int
 from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError
+from tlite.errors import UserError, printable
 from tlite.experiment import Experiment
-from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import is_finished, iterate_metrics, validation_score

@@ -38,8 +38,7 @@ from tlite.data.tables import (
     reading_set,
     side_of,
 )
-from tlite.errors import UserError
-from tlite.terminal import printable
+from tlite.errors import UserError, printable
 
 SIZE = 2**23  # bytes of a piece
 BLOCK = 2**18  # bytes of a text that are read at a time, and characters that are encoded at once

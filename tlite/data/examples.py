@@ -20,8 +20,7 @@ from tlite.data.tables import (
     pair_columns,
     parquet_file,
 )
-from tlite.errors import UserError
-from tlite.terminal import printable
+from tlite.errors import UserError, printable
 
 MOST_CLASSES = 1000
 SHOWN = 20  # classes that are named in a line

@@ -25,8 +25,7 @@ from tlite.data.reading import (
     pieces,
     read_text,
 )
-from tlite.errors import UserError
-from tlite.terminal import printable
+from tlite.errors import UserError, printable
 from tlite.user_code import run_file, shipped_experiments
 
 

@@ -22,8 +22,7 @@ from tlite.data.reading import (
     kind_of,
     text_lines,
 )
-from tlite.errors import UserError, needs_extra
-from tlite.terminal import printable
+from tlite.errors import UserError, needs_extra, printable
 
 Side = Literal["training", "validation"]
 Row = TypeVar("Row")

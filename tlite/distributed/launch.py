@@ -17,8 +17,7 @@ from typing import Any
 
 from tlite.distributed import LOST, Signals
 from tlite.distributed.devices import num_cores
-from tlite.errors import LAUNCHED, UserError, command
-from tlite.terminal import printable
+from tlite.errors import LAUNCHED, UserError, command, printable
 
 GRACE_SECONDS = 10  # for the others to end by themselves, after one has failed
 DELAY_SECONDS = 0.5  # before a line is passed on

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from tlite.terminal import printable
+from tlite.errors import printable
 from tlite.text import Tokenizer
 
 CARETS = {0x2400 + code: f"^{chr(code ^ 0x40)}" for code in range(0x20)} | {0x2421: "^?"}

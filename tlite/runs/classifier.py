@@ -16,7 +16,7 @@ import tlite.functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
 from tlite.data.reading import Part
-from tlite.errors import UserError, check_packages
+from tlite.errors import UserError, check_packages, show
 from tlite.experiment import ClassifierExperiment, Subwords, Words
 from tlite.models import (
     ClassifierConfig,
@@ -29,7 +29,6 @@ from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.models import check_replica
 from tlite.runs.reporting import accuracy_interval, interval, spread
 from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
-from tlite.terminal import show
 from tlite.text import (
     PADDING,
     IndexTokenizer,

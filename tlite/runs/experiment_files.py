@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlite.config import to_dict
-from tlite.errors import UserError
-from tlite.terminal import show
+from tlite.errors import UserError, show
 from tlite.training.run_dir import find_runs
 from tlite.user_code import run_file, shipped_experiments
 

@@ -18,11 +18,10 @@ import tlite.functional as F
 from tlite.data.corpus import NAME, Corpus, Tokens
 from tlite.data.reading import Part
 from tlite.data.windows import every_window, places, split_tokens
-from tlite.errors import OutOfMemory, UserError, command
+from tlite.errors import OutOfMemory, UserError, command, printable, show
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models.transformer import CausalLM
 from tlite.runs.run import EVALUATION_BATCH, Built, Run
-from tlite.terminal import printable, show
 from tlite.text.characters import ByteTokenizer, CharTokenizer, NumberTokenizer, load_tokenizer
 from tlite.text.tokenizer import Tokenizer, read_saved
 from tlite.training.loader import StreamedFeed

@@ -16,7 +16,7 @@ import numpy as np
 import tlite.functional as F
 from tlite.data import every_window
 from tlite.data.reading import decoded
-from tlite.errors import UserError, disk_errors
+from tlite.errors import UserError, disk_errors, printable
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import Ensemble, make_model
 from tlite.models.parameters import from_named_arrays, named_arrays
@@ -27,7 +27,6 @@ from tlite.pretrained import (
     save_pretrained,
 )
 from tlite.runs.run import run_class
-from tlite.terminal import printable
 from tlite.training import generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.run_dir import RunDir, find_run, open_run

@@ -23,11 +23,18 @@ import tlite.distributed as distributed
 import tlite.functional as F
 from tlite.config import override, to_dict
 from tlite.data.reading import Part
-from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
+from tlite.errors import (
+    Interrupted,
+    UserError,
+    check_packages,
+    command,
+    disk_errors,
+    printable,
+    resumable,
+)
 from tlite.experiment import BaseExperiment
 from tlite.models.config import describe_components, user_components
 from tlite.models.parameters import from_named_arrays
-from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit
 from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores

@@ -18,12 +18,12 @@ from tlite.errors import (
     RunFailed,
     UserError,
     command,
-    of_surroundings,
+    is_environment_error,
+    printable,
 )
 from tlite.experiment import BaseExperiment
 from tlite.models import count_parameters, make_model
 from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_class
-from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, attention_of_all
 from tlite.training.run_dir import (
@@ -232,7 +232,7 @@ def make_variant(name: str, run: str, experiment: Any, datasets: DatasetCache) -
     try:
         model = datasets.build(experiment).experiment.model
     except UserError as error:
-        if of_surroundings(error):
+        if is_environment_error(error):
             raise
         return Variant(name, run, config, fingerprint, parameters=0, failed=str(error))
     shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
@@ -314,7 +314,7 @@ def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
         return Run.start(built, path)
     except UserError as error:
         alone = distributed.process_count() == 1
-        if isinstance(error, RunFailed) or of_surroundings(error) or not alone:
+        if isinstance(error, RunFailed) or is_environment_error(error) or not alone:
             raise
         raise RunFailed(str(error)) from error
 

@@ -11,12 +11,11 @@ import numpy as np
 from tlite.data import Pair
 from tlite.data.reading import Part
 from tlite.decoding.translate import check_search, translate
-from tlite.errors import UserError
+from tlite.errors import UserError, show
 from tlite.experiment import TranslatorExperiment
 from tlite.models import Seq2Seq
 from tlite.runs.reporting import spread
 from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
-from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
 from tlite.training import Task, Trainer

@@ -24,8 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 import tlite.distributed as distributed
-from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
-from tlite.terminal import printable
+from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import (

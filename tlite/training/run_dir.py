@@ -34,8 +34,7 @@ from typing import Any, NamedTuple
 import tlite
 import tlite.distributed as distributed
 from tlite.config import from_dict, to_dict
-from tlite.errors import CollectiveError, UserError, command, disk_errors, system_reason
-from tlite.terminal import printable
+from tlite.errors import CollectiveError, UserError, command, disk_errors, printable, system_reason
 from tlite.training.config import TrainingConfig
 
 LATEST, ROOT = "latest", Path("runs")
