@@ -58,7 +58,6 @@ from tlite.models.parameters import (
 from tlite.runs import Run
 from tlite.runs.experiment_files import find_experiments, load_variants
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.loader import Streamed
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 
@@ -238,7 +237,7 @@ def course(name: str, folder: Path, number: int) -> dict:
         run = Run.create(COURSES[name](folder), folder / "run")
         state, losses = run.init_state(), []
         while len(losses) < STEPS:
-            steps = min(STEPS - len(losses), run.trainer.feed.most_steps)
+            steps = min(STEPS - len(losses), run.trainer.loader.max_steps_per_call)
             state, means = run.trainer.train(state, len(losses), steps)
             losses += means["loss"].tolist()
     numbers["losses"] = rounded(losses)
@@ -262,10 +261,10 @@ def greedy_text(run, replicas) -> str:
 
 def first_batch(trainer) -> list:
     """The integers of the first seed's first batch: tokens, and labels or targets."""
-    config, task, data = trainer.config, trainer.task, trainer.feed.at(0, 1)
+    config, task, data = trainer.config, trainer.task, trainer.loader.batches(0, 1)
     key, number = fold_in(jax.random.key(config.seed), BATCH), jnp.int32(0)
-    if isinstance(data, Streamed):
-        batch = data.batches[0, 0, 0]
+    if trainer.loader.seed_axis == 0:
+        batch = data[0, 0, 0]
     elif task.buckets:
         bucket = int(task.buckets.choose(data, key, number))
         batch = task.buckets.draws[bucket](data, key, number)

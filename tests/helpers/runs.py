@@ -98,7 +98,7 @@ def start_like(run, folder: Path, **training):
         patch.setattr(Trainer, "compile", lambda *_: None)
         new = Run.create(varied(run.experiment, **training), folder)
     trainer = copy.copy(run.trainer)
-    trainer.config, trainer.feed = new.trainer.config, new.trainer.feed
+    trainer.config, trainer.loader = new.trainer.config, new.trainer.loader
     new.trainer = trainer
     return without_report(new)
 

@@ -19,7 +19,7 @@ from tlite.planning.plan import (
     read_mesh,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.loader import StreamedFeed
+from tlite.training.loader import PrefetchingLoader
 
 SIZES = {"vocabulary_size": 64, "context": 16, "width": 32, "num_heads": 2, "num_blocks": 1}
 MODEL = GeneratorConfig(**SIZES, dropout=0.0, head=LMHead(tied=True))
@@ -48,7 +48,7 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     def read(seed, step, rows):
         return np.zeros((rows.stop - rows.start, 17), np.uint16)
 
-    feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
+    feed = lambda config, mesh: PrefetchingLoader(read, config, mesh)  # noqa: E731
     trainer = Trainer(generator_task(EXPERIMENT.model), EXPERIMENT.training, feed)
     replicas = trainer.init()
     held = sum(a.nbytes for a in jax.tree.leaves((replicas.parameters, replicas.optimizer)))
@@ -58,7 +58,7 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     memory = trainer.lower().compile().memory_analysis()
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-    buffer = trainer.feed.most_steps * 16 * 17 * 2 // 4  # of batches, and of losses below
+    buffer = trainer.loader.max_steps_per_call * 16 * 17 * 2 // 4  # of batches, and of losses below
     assert sizes["in all"] == pytest.approx(needed - buffer, rel=0.02)
     assert "4 of 4 a100 devices: " in said
     assert "compiled for the CPU in" in said

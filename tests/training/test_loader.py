@@ -12,7 +12,7 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.loader import Resident, StreamedFeed
+from tlite.training.loader import DeviceDataset, PrefetchingLoader
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
@@ -32,8 +32,8 @@ def read(seed, step, rows):
 def streamed(num_devices=1, read=read, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
-    feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
-    return Trainer(generator_task(MODEL), training, feed, devices)
+    loader = lambda config, mesh: PrefetchingLoader(read, config, mesh)  # noqa: E731
+    return Trainer(generator_task(MODEL), training, loader, devices)
 
 
 def resident(**changes):
@@ -82,10 +82,10 @@ def run_alone():
 
 
 def like_alone(**changes):
-    """With a feed of its own, and with seeds and learning rates, which are the program's data."""
+    """With a loader of its own, and with seeds and learning rates, which are the program's data."""
     trainer = copy.copy(alone())
     trainer.config = dataclasses.replace(TRAINING, **changes)
-    trainer.feed = StreamedFeed(read, trainer.config, trainer.mesh)
+    trainer.loader = PrefetchingLoader(read, trainer.config, trainer.mesh)
     return trainer
 
 
@@ -107,7 +107,7 @@ def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, change
     monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
     monkeypatch.setattr("tlite.training.loader.BUFFER_BYTES", 3 * 8 * 9 * 2)
     trainer = streamed(num_devices, **changes)
-    assert trainer.feed.most_steps == 3  # of a call
+    assert trainer.loader.max_steps_per_call == 3  # of a call
     np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], run_alone()[1], atol=1e-5)
 
 
@@ -130,21 +130,21 @@ def test_the_next_batches_are_read_while_a_call_runs_and_an_error_is_told_in_its
             raise UserError("can't read train.bin: Input/output error")
         return read(seed, step, rows)
 
-    feed = streamed(read=noted).feed
-    feed.at(0, 5)
+    loader = streamed(read=noted).loader
+    loader.batches(0, 5)
     with pytest.raises(UserError, match="can't read"):
-        feed.at(5, 3)
-    feed.close()
+        loader.batches(5, 3)
+    loader.close()
     assert max(asked) > 1
     assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape
 
 
 def test_a_closed_feed_can_be_read_again():
-    feed = streamed().feed
-    (before,) = feed.at(3, 2)
-    feed.close()
-    (after,) = feed.at(3, 2)
-    feed.close()
+    loader = streamed().loader
+    before = loader.batches(3, 2)
+    loader.close()
+    after = loader.batches(3, 2)
+    loader.close()
     np.testing.assert_array_equal(before, after)
 
 
@@ -152,7 +152,7 @@ def test_resident_data_of_a_cpu_is_one_copy():
     data = np.arange(2**20, dtype=np.int32)[1:], np.arange(7)
     devices = np.array(jax.local_devices()).reshape(1, 4, 1)
     mesh = jax.sharding.Mesh(devices, resident().mesh.axis_names)
-    for array, expected in zip(Resident(data, mesh).at(0, 1), data, strict=True):
+    for array, expected in zip(DeviceDataset(data, mesh).batches(0, 1), data, strict=True):
         shards = [shard.data for shard in array.addressable_shards]
         assert len(shards) == 4
         assert len({shard.unsafe_buffer_pointer() for shard in shards}) == 1

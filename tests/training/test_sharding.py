@@ -23,6 +23,7 @@ from tlite.training.sharding import (
     make_mesh,
     out_of_memory,
     partition,
+    unsharded_arrays,
 )
 
 MODEL = GeneratorConfig(

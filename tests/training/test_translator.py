@@ -244,9 +244,7 @@ def test_means_over_batches_are_computed_by_hand(size):
         assert means["accuracy"][replica] == pytest.approx(np.mean(hits))
 
 
-@pytest.mark.parametrize(
-    ("devices", "size", "gradient_accumulation_steps"), [(4, 2, 12), (3, 8, 3)]
-)
+@pytest.mark.parametrize(("devices", "size", "accumulate"), [(4, 2, 12), (3, 8, 3)])
 def test_devices_and_accumulated_batches_change_nothing(devices, size, accumulate):
     """Each of eight updates sees all 24 pairs: in one batch; or in several, which as many devices
     as there are have filled up to a multiple of them, whatever divides the number of tokens."""

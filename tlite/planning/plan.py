@@ -6,14 +6,12 @@ import os
 import re
 import time
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError, needs_extra
@@ -21,7 +19,7 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.models.config import describe_components
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.loader import STREAMED, Streamed
+from tlite.training.loader import PrefetchingLoader
 from tlite.training.precision import choose_products
 from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
 from tlite.training.step import parameter_rules
@@ -153,20 +151,12 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
     Of the batches of a corpus it is told the shapes, for one step.
     """
 
-    def feed(config: TrainingConfig, mesh: Mesh) -> SimpleNamespace:
-        sizes = (
-            config.seeds,
-            1,
-            config.gradient_accumulation_steps,
-            config.batch_size,
-            model.context + 1,
-        )
-        lies = NamedSharding(mesh, STREAMED.batches)
-        shapes = Streamed(jax.ShapeDtypeStruct(sizes, jnp.uint16, sharding=lies))
-        return SimpleNamespace(specs=STREAMED, most_steps=1, shapes=shapes)
+    def load(config: TrainingConfig, mesh: Mesh) -> PrefetchingLoader:
+        example = np.zeros((1, model.context + 1), np.uint16)
+        return PrefetchingLoader(lambda *_: example, config, mesh, max_steps=1)
 
     task = generator_task(model, config.label_smoothing)
-    return Trainer(task, config, feed, devices)
+    return Trainer(task, config, load, devices)
 
 
 def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
@@ -210,7 +200,7 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
 
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     """What is kept between steps, what is needed inside of one, and all of it."""
-    replicas = planned.replica_shapes
+    replicas = planned.abstract_state
     memory = compiled.memory_analysis()
     inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {

@@ -24,7 +24,7 @@ from tlite.models.transformer import CausalLM
 from tlite.runs.run import EVALUATION_BATCH, Built, Run
 from tlite.text.characters import ByteTokenizer, CharTokenizer, NumberTokenizer, load_tokenizer
 from tlite.text.tokenizer import Tokenizer, read_saved
-from tlite.training.loader import StreamedFeed
+from tlite.training.loader import PrefetchingLoader
 from tlite.training.metrics import ExampleScores, means_from_sums
 from tlite.training.run_dir import RunDir, sha256
 from tlite.training.sharding import out_of_memory
@@ -399,7 +399,7 @@ class TextSplit:
             return self.tokens.take(starts, self.context + 1)
 
         if isinstance(self.tokens, Tokens):
-            return lambda config, mesh: StreamedFeed(windows, config, mesh)
+            return lambda config, mesh: PrefetchingLoader(windows, config, mesh)
         return self.tokens
 
     def windows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -342,7 +342,7 @@ class Run(abc.ABC):
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
         try:
-            with contextlib.closing(self.trainer.feed):
+            with contextlib.closing(self.trainer.loader):
                 state = fit(
                     self.trainer,
                     self.dir.path,
@@ -437,7 +437,7 @@ class Run(abc.ABC):
         """
         from tlite.runs.models import read_parameters
 
-        return read_parameters(self.dir, checkpoint, self.trainer.replica_shapes.parameters)
+        return read_parameters(self.dir, checkpoint, self.trainer.abstract_state.parameters)
 
     def ensemble_name(self, replica: int | str) -> str:
         """Return a name for the mean of all replicas if `replica` is "all" of several, else ""."""

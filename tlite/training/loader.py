@@ -1,130 +1,254 @@
-"""What a call of training reads: data that lies on the devices, or batches of a stream.
+"""What training reads: arrays that lie on the devices, or batches that a thread prefetches.
 
-A feed has `specs` and `shapes` of what it gives, the bytes (`nbytes`) that it keeps on a device,
-how many steps a call may have at most (`most_steps`), `at(step, num_steps)` and `close()`.
+What a loader returns is a function of (seed, step, row) alone, so that a resumed run sees the same
+batches. `batches(step, num_steps)` returns the arrays of one call of the compiled program; in the
+program `at_step` and `micro_batches` take a step's micro-batches from them.
 """
 
-from collections.abc import Callable
+import abc
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Integer, PyTree
+from jaxtyping import Array, Int, Key, PyTree
 
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.sharding import bytes_per_device, replicate
+from tlite.training.sharding import ShardingStrategy, bytes_per_device, replicate
 
-BUFFER_BYTES = 2**24  # of the batches of one call, on a device and beside it
+BUFFER_BYTES = 2**24  # of the batches of one call
 MAX_STEPS = 1000  # of one call
 
-
-class Streamed(NamedTuple):
-    """The batches of one call."""
-
-    batches: PyTree[Array]
-    """(M, N, A, B, ...): by replica, for N steps, each of A accumulated batches; of one step of one
-    replica (A, B, ...)."""
+OnBatch = Callable[[Int[Array, ""] | int, Callable], PyTree]
+"""(index, function) -> function(batch, first row in the update, number of rows), for the shard of
+micro-batch `index` on this device."""
 
 
-STREAMED = Streamed(PartitionSpec("replica", None, None, BATCH_AXES))
-"""Where streamed data lies."""
+class Loader(abc.ABC):
+    """What a `Trainer` reads."""
+
+    max_steps_per_call: int = MAX_STEPS
+    nbytes: int = 0
+    """Bytes per device that stay allocated between calls."""
+    specs: PyTree = PartitionSpec()
+    """Partition specs of what `batches` returns."""
+    shapes: PyTree
+    """Shapes, types and shardings of it."""
+    seed_axis: int | None = None
+    """Axis of it for the seeds; None if all seeds read the same arrays."""
+    is_sequential: bool = False
+    """True to train the seeds of a device in turn: under `vmap` each would compute all branches."""
+
+    @abc.abstractmethod
+    def batches(self, step: int, num_steps: int) -> PyTree:
+        """Return the arrays of the call for steps `step` to `step + num_steps`."""
+
+    def at_step(self, data: PyTree, index: Int[Array, ""] | int) -> PyTree:
+        """Return the part of these arrays for step `index` of the call (traced)."""
+        return data
+
+    @abc.abstractmethod
+    def micro_batches(
+        self,
+        task: Any,
+        config: TrainingConfig,
+        strategy: ShardingStrategy,
+        data: PyTree,
+        rng: Key[Array, ""],
+        step: Int[Array, ""],
+    ) -> OnBatch:
+        """Return what calls a function with a micro-batch of one step of one seed (traced)."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release threads; `batches` may be called again."""
 
 
-class Resident:
-    """Arrays that lie whole on every device: each step of each call draws its batch from them."""
-
-    most_steps, specs = MAX_STEPS, PartitionSpec()
+class DeviceDataset(Loader):
+    """Arrays in full on every device, from which `task.draw` draws the batch of each step."""
 
     def __init__(self, data: Any, mesh: Mesh):
         self.shapes = self._data = replicate(data, mesh)
         self.nbytes = bytes_per_device(self._data)
 
-    def at(self, step: int, num_steps: int) -> Any:
-        """What the call for these steps reads."""
+    def batches(self, step: int, num_steps: int) -> Any:
         return self._data
 
-    def close(self) -> None:
-        pass
+    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
+        # Each device draws the whole batch, which costs next to nothing, and takes its shard.
+        size = config.batch_size
+        drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
+
+        def on_batch(index, function):
+            cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
+            return function(strategy.shard_batch(jax.tree.map(cut, drawn)), index * size, size)
+
+        return on_batch
 
 
-class StreamedFeed:
-    """Batches that a thread reads for the next call while the last one runs.
+class BucketedDataset(DeviceDataset):
+    """Arrays of several shapes; each micro-batch is of the shape that `task.buckets` chooses."""
+
+    is_sequential = True
+
+    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
+        def on_batch(index, function):
+            number = step * config.gradient_accumulation_steps + index
+
+            def call(draw):
+                batch = draw(data, rng, number)
+                rows = len(jax.tree.leaves(batch)[0])
+                return function(strategy.shard_batch(batch), index * config.batch_size, rows)
+
+            branches = [partial(call, draw) for draw in task.buckets.draws]
+            return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
+
+        return on_batch
+
+
+class PrefetchingLoader(Loader):
+    """Batches that a thread reads for the next call while the devices compute.
+
+    Arrays are (M, N, A, B, ...): seeds, steps, micro-batches, examples.
 
     Args:
-        read: (seed, step, rows) -> those rows of the A * B examples of a step. It must be a
-            function of its arguments alone, so that a run goes on to the same bits.
+        read: (seed, step, rows) -> these rows of the A * B examples of a step, a pytree of arrays
+            (R, ...). It must be a function of its arguments alone.
+        max_steps: largest number of steps of a call.
     """
 
-    specs = STREAMED
-    nbytes = 0  # of what lies on the devices all the time
+    specs, seed_axis = PartitionSpec("replica", None, None, BATCH_AXES), 0
 
     def __init__(
         self,
-        read: Callable[[int, int, slice], Integer[np.ndarray, "R ..."]],
+        read: Callable[[int, int, slice], PyTree],
         config: TrainingConfig,
         mesh: Mesh,
+        max_steps: int = MAX_STEPS,
     ):
-        self._read, self._config = read, config
-        one = read(config.seed, 0, slice(0, 1))
-        sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
-        of_step = one.nbytes * np.prod(sizes)
-        self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
-        shape = sizes[0], self.most_steps, *sizes[1:], *one.shape[1:]
-        lies = NamedSharding(mesh, self.specs.batches)
-        self.shapes = Streamed(jax.ShapeDtypeStruct(shape, one.dtype, sharding=lies))
-        parts = lies.addressable_devices_indices_map(shape).values()
-        self._parts = {self._part(index) for index in parts}
+        self._read, self._config, self._max_steps = read, config, max_steps
+        self._set_shapes(read(config.seed, 0, slice(0, 1)), mesh)
+        leaf = jax.tree.leaves(self.shapes)[0]
+        devices = leaf.sharding.addressable_devices_indices_map(leaf.shape).values()
+        self._shards = {self._shard(index) for index in devices}
         self._thread: ThreadPoolExecutor | None = None  # from the first call until `close`
-        self._ready: dict[int, Future] = {}
+        self._pending: dict[int, Future] = {}
 
-    def at(self, step: int, num_steps: int) -> Streamed:
-        """The batches of these steps; those after them are begun to be read.
+    def _set_shapes(self, example: PyTree, mesh: Mesh) -> None:
+        """Set `shapes` and `max_steps_per_call` by the first example (1, ...)."""
+        config, sharding = self._config, NamedSharding(mesh, self.specs)
+        sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
+        step_bytes = sum(a.nbytes for a in jax.tree.leaves(example)) * int(np.prod(sizes))
+        self.max_steps_per_call = int(max(1, min(self._max_steps, BUFFER_BYTES // step_bytes)))
+
+        def shape(a):
+            axes = sizes[0], self.max_steps_per_call, *sizes[1:], *a.shape[1:]
+            return jax.ShapeDtypeStruct(axes, a.dtype, sharding=sharding)
+
+        self.shapes = jax.tree.map(shape, example)
+
+    def batches(self, step: int, num_steps: int) -> PyTree:
+        """Return the batches of these steps, and start to read those of the next call.
 
         Raises:
-            UserError: the file can't be read.
+            UserError: a file can't be read.
         """
         self._thread = self._thread or ThreadPoolExecutor(1)
-        end = min(step + num_steps + self.most_steps, self._config.steps)
-        for other in self._ready.keys() - range(step, end):
-            self._ready.pop(other).cancel()
+        end = min(step + num_steps + self.max_steps_per_call, self._config.steps)
+        for other in self._pending.keys() - range(step, end):
+            self._pending.pop(other).cancel()
         for ahead in range(step, max(end, step + num_steps)):
-            if ahead not in self._ready:
-                self._ready[ahead] = self._thread.submit(self._read_step, ahead)
-        read = [self._ready.pop(s).result() for s in range(step, step + num_steps)]
-        whole = self.shapes.batches
+            if ahead not in self._pending:
+                self._pending[ahead] = self._thread.submit(self._read_step, ahead)
+        steps = [self._pending.pop(s).result() for s in range(step, step + num_steps)]
 
-        def of_device(index):
-            batches = [arrays[self._part(index)] for arrays in read]
-            replicas, *sizes = batches[0].shape
-            buffer = np.zeros((replicas, self.most_steps, *sizes), whole.dtype)
-            for place, batch in enumerate(batches):
-                buffer[:, place] = batch
-            return buffer
+        def array(shape: jax.ShapeDtypeStruct, *shards_by_step: dict):
+            def shard(index):
+                arrays = [shards[self._shard(index)] for shards in shards_by_step]
+                seeds, *axes = arrays[0].shape
+                buffer = np.zeros((seeds, self.max_steps_per_call, *axes), shape.dtype)
+                for i, a in enumerate(arrays):
+                    buffer[:, i] = a
+                return buffer
 
-        return Streamed(jax.make_array_from_callback(whole.shape, whole.sharding, of_device))
+            return jax.make_array_from_callback(shape.shape, shape.sharding, shard)
 
-    def _part(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
-        """What a device has of the replicas, and of the rows of a batch."""
-        shape = self.shapes.batches.shape
+        return jax.tree.map(array, self.shapes, *steps)
+
+    def _shard(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
+        """Return the range of seeds and the range of rows of a batch that a device holds."""
+        shape = jax.tree.leaves(self.shapes)[0].shape
         (first, last, _), (start, stop, _) = (index[a].indices(shape[a]) for a in (0, 3))
         return first, last, start, stop
 
-    def _read_step(self, step: int) -> dict[tuple, Integer[np.ndarray, "M A R ..."]]:
+    def _read_step(self, step: int) -> PyTree:
+        """Return for each array the shards (M, A, R, ...) of one step, by `_shard`."""
         size = self._config.batch_size
-        batches = range(0, self._config.gradient_accumulation_steps * size, size)
+        starts = range(0, self._config.gradient_accumulation_steps * size, size)
 
         def read(first, last, start, stop):
-            rows = [slice(batch + start, batch + stop) for batch in batches]
-            seeds = self._config.seed_range[first:last]
-            return np.array([[self._read(seed, step, part) for part in rows] for seed in seeds])
+            rows = [slice(begin + start, begin + stop) for begin in starts]
+            by_seed = [
+                [self._read(seed, step, row) for row in rows]
+                for seed in self._config.seed_range[first:last]
+            ]
+            return jax.tree.map(
+                lambda *a: np.reshape(np.stack(a), (len(by_seed), len(rows), *a[0].shape)),
+                *(batch for batches in by_seed for batch in batches),
+            )
 
-        return {part: read(*part) for part in self._parts}
+        shards = {shard: read(*shard) for shard in self._shards}
+        return jax.tree.map(lambda *a: dict(zip(shards, a, strict=True)), *shards.values())
+
+    def at_step(self, data: PyTree, index: Any) -> PyTree:
+        return jax.tree.map(lambda a: a[:, index], data)
+
+    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
+        size = config.batch_size
+
+        def on_batch(index, function):
+            rows = jax.tree.map(lambda a: a[index], data)
+            batch = strategy.constrain_batch(task.unpack_rows(rows))
+            return function(batch, index * size, size)
+
+        return on_batch
 
     def close(self) -> None:
-        """End the thread; another call of `at` starts a new one."""
+        """End the thread; another call of `batches` starts a new one."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
-        self._thread, self._ready = None, {}
+        self._thread, self._pending = None, {}
+
+
+def map_dataset(make: Callable[[int], Sequence[Any]]) -> Callable[..., PrefetchingLoader]:
+    """Return the trainer's data of a random-access dataset, such as Grain's `MapDataset`.
+
+    Example r of step s is `make(seed)[s * A * B + r]`, for micro-batches A and batch size B; so
+    mixtures, shuffles and packing are the dataset's, and the dataset must be as long as the run
+    or repeat.
+
+    Example:
+        data = map_dataset(lambda seed: grain.MapDataset.source(texts).shuffle(seed).repeat())
+        Trainer(task, config, data)
+
+    Args:
+        make: seed -> dataset, whose examples are pytrees of arrays of equal shapes.
+    """
+    datasets: dict[int, Sequence[Any]] = {}
+
+    def load(config: TrainingConfig, mesh: Mesh) -> PrefetchingLoader:
+        size = config.gradient_accumulation_steps * config.batch_size
+
+        def read(seed: int, step: int, rows: slice) -> PyTree:
+            if seed not in datasets:
+                datasets[seed] = make(seed)
+            dataset = datasets[seed]
+            examples = [dataset[step * size + row] for row in range(rows.start, rows.stop)]
+            return jax.tree.map(lambda *a: np.stack([np.asarray(x) for x in a]), *examples)
+
+        return PrefetchingLoader(read, config, mesh)
+
+    return load

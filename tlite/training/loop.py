@@ -140,7 +140,7 @@ def train_steps(
         a later call has used it already.
     """
     config, calls = trainer.config, CallQueue(trainer)
-    steps_per_call = StepsPerCall(config, trainer.feed.most_steps)
+    steps_per_call = StepsPerCall(config, trainer.loader.max_steps_per_call)
     while step < config.steps:
         trainer.compile(state)  # before the clock starts
         profiled = profiler.start_call()
@@ -394,8 +394,8 @@ def restore(
     """Return the state of a checkpoint (the last by default) and its step; else the initial one."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
-    step, trees = checkpoints.load(to_named(trainer.replica_shapes), step)
-    return trainer.place(from_named(trainer.replica_shapes, trees)), step
+    step, trees = checkpoints.load(to_named(trainer.abstract_state), step)
+    return trainer.place(from_named(trainer.abstract_state, trees)), step
 
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from tlite.functional import fold_in
 from tlite.models.parameters import is_matrix, shape_in_block
 from tlite.training.config import TrainingConfig
-from tlite.training.loader import Streamed
 from tlite.training.precision import with_precision
 from tlite.training.sharding import ShardingStrategy
 
@@ -50,8 +49,8 @@ class Task(NamedTuple):
     """Whether exp(loss) says something: the loss is a mean over tokens."""
     buckets: Buckets | None = None
     """Takes the place of `draw` where batches have different shapes."""
-    of_stream: Callable[[Any], Any] = lambda rows: rows
-    """A batch of what is streamed, where data does not lie on the devices."""
+    unpack_rows: Callable[[Any], Any] = lambda rows: rows
+    """rows of a prefetching loader -> batch"""
     label_smoothing: float = 0.0
     """The smoothing that `loss` has; a `Trainer` refuses a config with another one."""
 
@@ -71,6 +70,7 @@ def train_step(
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
     strategy: ShardingStrategy,
+    micro_batches: Callable[..., Callable],
     state: TrainState,
     data: Any,
     step: Int[Array, ""],
@@ -94,7 +94,8 @@ def train_step(
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
         return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
-    on_batch = batches_of(task, config, strategy, data, fold_in(state.key, BATCH), step)
+    rng = fold_in(state.key, BATCH)
+    on_batch = micro_batches(task, config, strategy, data, rng, step)
     parts = summed(lambda index: on_batch(index, gradient_of), config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(parts)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
@@ -106,45 +107,6 @@ def train_step(
     if config.log_norms:
         means |= norms(gradient, rate, updates, state.parameters)
     return state._replace(parameters=parameters, optimizer=optimizer_state), means
-
-
-def batches_of(
-    task: Task,
-    config: TrainingConfig,
-    strategy: ShardingStrategy,
-    data: Any,
-    rng: Key[Array, ""],
-    step: Int[Array, ""],
-) -> Callable[[Int[Array, ""], Callable], PyTree]:
-    """What calls a function with the accumulated batch of an index: this device's part of it, the
-    place of its first example in the update, and the number of its examples.
-
-    A resident data set is drawn from: each device draws the whole batch, which costs next to
-    nothing, and takes its part.
-    """
-    size, streamed = config.batch_size, isinstance(data, Streamed)
-    if task.buckets is None and not streamed:
-        drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
-
-    def on_batch(index, function):
-        if task.buckets is not None:
-            number = step * config.gradient_accumulation_steps + index
-
-            def on(draw):
-                batch = draw(data, rng, number)
-                return function(
-                    strategy.shard_batch(batch), index * size, len(jax.tree.leaves(batch)[0])
-                )
-
-            branches = [partial(on, draw) for draw in task.buckets.draws]
-            return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
-        if streamed:
-            rows = jax.tree.map(lambda a: a[index], data.batches)
-            return function(strategy.constrain_batch(task.of_stream(rows)), index * size, size)
-        cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
-        return function(strategy.shard_batch(jax.tree.map(cut, drawn)), index * size, size)
-
-    return on_batch
 
 
 def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:

@@ -92,7 +92,7 @@ def generator_task(
         loss=loss,
         evaluate=evaluate,
         perplexity=True,
-        of_stream=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
+        unpack_rows=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
         label_smoothing=label_smoothing,
     )
 

@@ -1,8 +1,8 @@
-"""The compiled core of training: many steps a call, several models at once, over many devices.
+"""The compiled core of training: many steps a call, several seeds at once, over many devices.
 
-The state is a tree of arrays by name, each with a leading axis of the run's replicas, one
-for each seed. Devices form a mesh of ("replica", "data", "model"): replicas are spread over them
-first, then each batch, then, of a large model, each array (`placement`).
+The state is a tree of arrays by name, each with a leading axis of the run's seeds. Devices form a
+mesh of ("replica", "data", "model"): seeds are spread over them first, then each batch, then, of a
+large model, each array (`sharding`).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tlite.errors import UserError
 from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.loader import Resident, Streamed
+from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
 from tlite.training.sharding import (
     FSDP,
     DataParallel,
@@ -45,14 +45,14 @@ from tlite.training.step import (
 
 
 class Trainer:
-    """`init`, `train` and `evaluate` for a task, each compiled once, when it is called for.
+    """`init`, `train` and `evaluate` of a task, each compiled once, when it is called.
 
-    What trains needs memory for the optimizer and the data, what evaluates for the parameters.
+    Optimizer state and data are allocated by `train`; `evaluate` needs only the parameters.
 
     Args:
-        data: a pytree of arrays that `task.draw` takes batches from, and which lies on the
-            devices; or (config, mesh) -> a feed.
-        devices: those of all processes unless given.
+        data: a pytree of arrays from which `task.draw` takes batches and which is put on the
+            devices, or a function (config, mesh) -> `Loader`.
+        devices: all devices of all processes by default.
 
     Raises:
         UserError: the config's label smoothing is not the task's.
@@ -72,7 +72,7 @@ class Trainer:
         devices = devices or jax.devices()
         self.mesh = make_mesh(devices, config, self.num_parameters, examples)
         self.mesh_warnings = mesh_warnings(len(devices), self.mesh, config)
-        self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # parts of a batch
+        self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # shards of a batch
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
@@ -91,17 +91,19 @@ class Trainer:
         )
 
     @property
-    def _resident_bytes(self) -> int:
-        """Bytes of the data that lies on the devices and is not allocated yet."""
-        if callable(self._data) or "feed" in self.__dict__:
+    def _dataset_bytes(self) -> int:
+        """Bytes of data that will lie on the devices and is not allocated yet."""
+        if callable(self._data) or "loader" in self.__dict__:
             return 0
         return sum(a.nbytes for a in jax.tree.leaves(self._data))
 
     @cached_property
-    def feed(self) -> Any:
-        """What training reads: data lies on the devices from here on."""
-        config, data = self.config, self._data
-        return data(config, self.mesh) if callable(data) else Resident(data, self.mesh)
+    def loader(self) -> Loader:
+        """What training reads; arrays in memory are put on the devices here."""
+        if callable(self._data):
+            return self._data(self.config, self.mesh)
+        kind = BucketedDataset if self.task.buckets else DeviceDataset
+        return kind(self._data, self.mesh)
 
     def init(self, parameters: Mapping[str, ArrayLike] | None = None) -> TrainState:
         """Return the state before the first step, with a leading axis of seeds.
@@ -123,72 +125,66 @@ class Trainer:
         # Only what is returned is computed.
         state = jax.jit(lambda: drawn(self._init()), out_shardings=drawn(self._shardings()))()
         for name, array in start.items():
-            shape = self.replica_shapes.parameters[name]
+            shape = self.abstract_state.parameters[name]
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
             state.parameters[name] = put(array, self.mesh, shape.sharding.spec)
         return state._replace(parameters={name: state.parameters[name] for name in self.shapes})
 
     @cached_property
-    def replica_shapes(self) -> TrainState:
-        """What `init` gives, as shapes, types and where they lie: nothing is computed.
+    def abstract_state(self) -> TrainState:
+        """The train state as shapes with shardings; nothing is computed.
 
-        An optimizer's arrays by parameter lie as the parameters do.
+        Optimizer slots are sharded like their parameter.
         """
 
-        def placed(path, leaf):
+        def with_sharding(path, leaf):
             names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
             spec = self.specs.get(names[-1], ()) if names else ()
             sharding = NamedSharding(self.mesh, PartitionSpec("replica", *spec))
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-        return jax.tree_util.tree_map_with_path(placed, jax.eval_shape(self._init))
+        return jax.tree_util.tree_map_with_path(with_sharding, jax.eval_shape(self._init))
 
     def _shardings(self) -> TrainState:
-        return jax.tree.map(lambda leaf: leaf.sharding, self.replica_shapes)
+        return jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
 
-    def place(self, replicas: TrainState) -> TrainState:
-        """Restored parameters and optimizer states on the devices, with the replicas' own keys."""
-        # Made where they lie: a key can't be handed over between processes.
-        of_replicas = NamedSharding(self.mesh, PartitionSpec("replica"))
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=of_replicas)()
+    def place(self, state: TrainState) -> TrainState:
+        """Put restored parameters and optimizer slots on the devices, with the seeds' own keys."""
+        # Keys are created on the devices: they can't be passed between processes.
+        by_seed = NamedSharding(self.mesh, PartitionSpec("replica"))
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=by_seed)()
         rates = jnp.full(self.config.seeds, self.config.learning_rate, jnp.float32)
-        replicas = replicas._replace(key=None, learning_rate=rates)
-        there = self._shardings()._replace(key=None)
-        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), replicas, there)
+        state = state._replace(key=None, learning_rate=rates)
+        shardings = self._shardings()._replace(key=None)
+        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), state, shardings)
         return placed._replace(key=keys)
 
     def _init(self) -> TrainState:
-        def replica(seed):
+        def init(seed):
             key = jax.random.key(seed)
             parameters = named_arrays(self.task.init(fold_in(key, INIT)))
             state = make_optimizer(self.config).init(parameters)
             return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
-        return jax.vmap(replica)(self._seeds())
+        return jax.vmap(init)(self._seeds())
 
     def _seeds(self) -> Int[Array, "M"]:
         return jnp.arange(self.config.seed_range.start, self.config.seed_range.stop)
 
-    def train(
-        self, state: TrainState, step: int, num_steps: int
-    ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
-        """`dispatch`, then `read`: train and wait for the losses."""
-        state, history = self.dispatch(state, step, num_steps)
-        return state, self.read(history, num_steps)
-
     def dispatch(
         self, state: TrainState, step: int, num_steps: int
     ) -> tuple[TrainState, dict[str, Array]]:
-        """Dispatch steps `step` to `step + num_steps` and return at once; donates `state`.
+        """Start steps `step` to `step + num_steps` and return without waiting for the devices.
 
         Args:
-            num_steps: at most `feed.most_steps`.
+            state: donated.
+            num_steps: at most `loader.max_steps_per_call`.
 
         Returns:
-            The new state, and the history for `read`, arrays on the devices.
+            The new state, and the losses for `read`.
         """
         self.compile(state)
-        data = self.feed.at(step, num_steps)
+        data = self.loader.batches(step, num_steps)
         with out_of_memory("a step of training"):
             numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
             return self._compiled_train(state, data, *numbers)
@@ -196,41 +192,48 @@ class Trainer:
     def read(
         self, history: dict[str, Array], num_steps: int
     ) -> dict[str, Float[np.ndarray, "N M"]]:
-        """Wait for a dispatched call and return each of the task's losses by step and seed."""
+        """Wait for the losses of `dispatch`; return them by step and seed."""
         with out_of_memory("a step of training"):
             history = jax.device_get(history)
         return {name: means[:, :num_steps].T for name, means in history.items()}
 
+    def train(
+        self, state: TrainState, step: int, num_steps: int
+    ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
+        """Run steps `step` to `step + num_steps`: `dispatch`, then `read`."""
+        state, history = self.dispatch(state, step, num_steps)
+        return state, self.read(history, num_steps)
+
     def lower(self) -> Any:
-        """The training program, not compiled yet."""
+        """Return the training program, not compiled yet."""
         function = jax.jit(
-            self._over_mesh(self._train_here, self.feed.specs, PartitionSpec(), PartitionSpec()),
+            self._over_mesh(self._train_here, self.loader.specs, PartitionSpec(), PartitionSpec()),
             donate_argnums=0,
             out_shardings=(self._shardings(), self._of_results),
         )
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
-            return function.lower(self.replica_shapes, self.feed.shapes, number, number)
+            return function.lower(self.abstract_state, self.loader.shapes, number, number)
 
-    def compile(self, placed: TrainState | None = None) -> None:
-        """Compile the training program, ahead of time: there can't be a second compilation.
+    def compile(self, state: TrainState | None = None) -> None:
+        """Compile the training program, once, ahead of time.
 
         Args:
-            placed: replicas that lie on the devices already.
+            state: a state that lies on the devices already.
 
         Raises:
             UserError: it would need more memory than there is.
         """
         if self._compiled_train is not None:
             return
-        if placed is None:
+        if state is None:
             self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            needed -= self.feed.nbytes + bytes_per_device(placed)  # allocated already
+            needed -= self.loader.nbytes + bytes_per_device(state)  # allocated already
             batch = f"training with a batch of {self.config.batch_size:,}"
             check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
@@ -238,10 +241,11 @@ class Trainer:
     def evaluate(
         self, parameters: dict[str, Float[Array, "M ..."]], batches: Any, *, each: bool = False
     ) -> PyTree:
-        """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of replicas.
+        """Return the sums (M, ...) of `task.evaluate` over batches (N, B, ...).
 
-        With `each` what is summed up, of each example alone (M, E), by the same program. B must be
-        a multiple of `num_shards`.
+        Args:
+            batches: B must be a multiple of `num_shards`.
+            each: return the summands of each example (M, E) instead.
         """
         with out_of_memory("a batch of the evaluation"), self._context():
             batches = put(batches, self.mesh, PartitionSpec(None, BATCH_AXES))
@@ -266,7 +270,7 @@ class Trainer:
         return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
-        """The arrays whole: also those that are divided over processes, which all call it."""
+        """Return the arrays in full; of arrays sharded over processes, all processes call it."""
         everywhere = NamedSharding(self.mesh, PartitionSpec())
 
         def gather(array):
@@ -283,16 +287,15 @@ class Trainer:
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         what = f"training {number}{self.num_parameters:,} parameters"
-        replicas = self.replica_shapes
-        needed = bytes_per_device(replicas) + bytes_per_device(replicas.parameters)  # the gradients
-        check_fits(what, needed, self.mesh.local_devices, replicated=self._resident_bytes)
+        state = self.abstract_state
+        needed = bytes_per_device(state) + bytes_per_device(state.parameters)  # the gradients
+        check_fits(what, needed, self.mesh.local_devices, replicated=self._dataset_bytes)
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
-        """`function` of replicas and more, over the mesh: each device has replicas of its own.
+        """Wrap `function` of a state and more in `shard_map`.
 
-        Inside, a replicated model's device has its part of what lies over "data" too; of a sharded
-        one arrays are whole, and XLA divides them. `jax.lax.map` over replicas that lie on several
-        devices would move them.
+        Over all axes for replicated models, over the axis of seeds for sharded ones, of which
+        GSPMD partitions the rest; not at all where seeds are not spread over devices.
         """
         if not self.sharded:
             axes = set(self.mesh.axis_names)
@@ -321,28 +324,27 @@ class Trainer:
                 stack.enter_context(jax.set_mesh(self.mesh))
             yield
 
-    def _train_here(self, replicas: TrainState, data, start, num_steps):
-        step = partial(train_step, self.task, self.config, self._to_model, self._strategy)
-        step = over_replicas(step, sequential=self.task.buckets is not None)
+    def _train_here(self, state: TrainState, data, start, num_steps):
+        loader = self.loader
+        step = partial(
+            train_step, self.task, self.config, self._to_model, self._strategy, loader.micro_batches
+        )
+        step = vmap_over_seeds(step, loader.seed_axis, is_sequential=loader.is_sequential)
         step = jax.jit(step, inline=True)  # traced once, for its shapes and in the loop
 
-        def now(index):
-            streamed = isinstance(data, Streamed)
-            return jax.tree.map(lambda a: a[:, index], data) if streamed else data
-
         def body(index, carry):
-            replicas, history = carry
-            replicas, means = step(replicas, now(index), start + index)
+            state, history = carry
+            state, means = step(state, loader.at_step(data, index), start + index)
             history = {name: history[name].at[:, index].set(means[name]) for name in history}
-            return replicas, history
+            return state, history
 
-        _, means = jax.eval_shape(step, replicas, now(0), start)
+        _, means = jax.eval_shape(step, state, loader.at_step(data, 0), start)
         history = {
-            name: jnp.zeros((*mean.shape, self.feed.most_steps), mean.dtype)
+            name: jnp.zeros((*mean.shape, loader.max_steps_per_call), mean.dtype)
             for name, mean in means.items()
         }
         # A loop with a bound known at run time: `lax.scan` would compile anew for another length.
-        return jax.lax.fori_loop(0, num_steps, body, (replicas, history))
+        return jax.lax.fori_loop(0, num_steps, body, (state, history))
 
     def _evaluate_here(self, parameters, batches):
         strategy = self._strategy
@@ -350,33 +352,35 @@ class Trainer:
         def evaluate(parameters, batches):
             model = self._to_model(strategy.gather_params(parameters))
 
-            def of_batch(batch):
+            def sums_of_batch(batch):
                 sums = self.task.evaluate(model, strategy.constrain_batch(batch))
                 each = jax.tree.map(lambda a: a.reshape(len(a), -1).sum(1), sums)
                 return jax.tree.map(lambda a: a.sum(0), sums), each
 
-            sums, each = jax.lax.map(of_batch, batches)
+            sums, each = jax.lax.map(sums_of_batch, batches)
             return strategy.psum(jax.tree.map(lambda a: a.sum(0), sums)), strategy.all_gather(each)
 
-        return over_replicas(evaluate)(parameters, batches)
+        return vmap_over_seeds(evaluate)(parameters, batches)
 
 
-def over_replicas(function: Callable, *, sequential: bool = False) -> Callable:
-    """`jax.vmap` over the first argument's leading axis; without its cost for a single replica.
+def vmap_over_seeds(
+    function: Callable, data_axis: int | None = None, *, is_sequential: bool = False
+) -> Callable:
+    """Map `function(state, data, ...)` over the leading axis of the state, at no cost for one seed.
 
-    What is streamed has that axis too. With `sequential` one replica comes after the other: where
-    they take different branches, `vmap` would compute every branch for each.
+    Args:
+        data_axis: axis of `data` for the seeds; None if they share it.
+        is_sequential: compute one seed after the other.
     """
 
-    def mapped(replicas, data, *others):
-        if sequential:
-            return jax.lax.map(lambda replica: function(replica, data, *others), replicas)
-        streamed = isinstance(data, Streamed)
-        if jax.tree.leaves(replicas)[0].shape[0] > 1:
-            axes = 0, 0 if streamed else None, *(None for _ in others)
-            return jax.vmap(function, in_axes=axes)(replicas, data, *others)
+    def mapped(state, data, *others):
+        if is_sequential:
+            return jax.lax.map(lambda one: function(one, data, *others), state)
+        if jax.tree.leaves(state)[0].shape[0] > 1:
+            axes = 0, data_axis, *(None for _ in others)
+            return jax.vmap(function, in_axes=axes)(state, data, *others)
         first = partial(jax.tree.map, lambda a: a[0])
-        result = function(first(replicas), first(data) if streamed else data, *others)
-        return jax.tree.map(lambda a: a[None], result)
+        data = data if data_axis is None else first(data)
+        return jax.tree.map(lambda a: a[None], function(first(state), data, *others))
 
     return mapped
