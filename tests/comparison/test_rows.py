@@ -294,10 +294,12 @@ def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
     shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
-        checkpoints.save(10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, 1.0)
+        checkpoints.save(
+            10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, {"score": 1.0}
+        )
     (row,) = read(folder)
     assert (row.parameters, row.tokens_per_step, row.flops_per_step) == expected
     for path in (folder / "checkpoints" / "10").rglob("*"):
-        if path.is_file() and path.name != "checkpoint.json":
+        if path.is_file() and path.name != "metrics":
             path.write_bytes(b"{")
     assert read(folder)[0].parameters is None

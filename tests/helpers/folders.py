@@ -6,6 +6,7 @@ import os
 
 from tlite.config import to_dict
 from tlite.training import TrainingConfig
+from tlite.training.run_dir import METRICS
 
 
 def write(path, content):
@@ -27,6 +28,6 @@ def make_run(
     write(folder / "config.json", {"experiment": experiment, "data": {}} | said)
     for step, score in scores:
         content = {"step": step, "score": score}
-        write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
+        write(folder / "checkpoints" / str(step) / METRICS, content)
     os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
     return folder

@@ -21,7 +21,7 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.checkpoints import Checkpoints
+from tlite.training.checkpoints import METRICS, NO_SCORE, Checkpoints
 from tlite.training.loop import Interrupt, TrainingProgress, fit, validate
 from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
 
@@ -228,9 +228,9 @@ def test_a_signal_saves_without_a_validation(trained, tmp_path, monkeypatch, num
     assert signal.getsignal(number) == before
     assert validated(tmp_path / "run") == []
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
-        ((last, score),) = checkpoints._scores().items()
+        ((last, score),) = checkpoints.scores().items()
     assert step <= last <= 6
-    assert score is None
+    assert score == NO_SCORE
     trained(tmp_path / "run", ACCURACIES, **RARE)
     assert saved(tmp_path / "run")[-1] == 12
 
@@ -278,7 +278,7 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
     with pytest.raises(Interrupted, match="stopped at step 4, and saved"):
         trained(tmp_path / "cut", Accuracies())
     with Checkpoints(tmp_path / "cut" / "checkpoints") as checkpoints:
-        assert checkpoints._scores() == {2: -0.1, 4: None}
+        assert checkpoints.scores() == {2: -0.1, 4: NO_SCORE}
         assert checkpoints.best_step() == 2
     accuracies = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1]
     trained(tmp_path / "cut", accuracies[1:])
@@ -293,7 +293,7 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
 def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path, monkeypatch):
     """The line in metrics.jsonl is written before the score in the checkpoint."""
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "record_score", lambda *_: os.missing)
+        patch.setattr(Checkpoints, "record_metrics", lambda *_: os.missing)
         with pytest.raises(AttributeError):
             trained(tmp_path / "run", [0.5])
     assert validated(tmp_path / "run") == [2]
@@ -330,7 +330,7 @@ def test_a_run_killed_before_its_first_checkpoint_restarts(trained, tmp_path, ca
 def test_resume_moves_a_damaged_checkpoint_aside(trained, tmp_path, capsys):
     trained(tmp_path / "run", ACCURACIES, steps=6)
     folder = tmp_path / "run" / "checkpoints"
-    (folder / "6" / "checkpoint.json").write_text("?")
+    (folder / "6" / METRICS).write_text("?")
     trained(tmp_path / "run", ACCURACIES, steps=8)
     assert (folder / "damaged-6").is_dir()
     assert saved(tmp_path / "run")[-1] == 8
@@ -410,7 +410,7 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
     assert [loss is None for loss in losses] == [False, True, False]
     assert last["loss"] == pytest.approx((losses[0] + losses[2]) / 2)
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
-        assert math.isfinite(checkpoints._scores()[6])
+        assert checkpoints.scores()[6] < NO_SCORE
 
 
 # Time and progress

@@ -1,24 +1,23 @@
-"""Checkpoints of a run: one folder a step, which is there whole or not at all.
+"""Checkpoints of a run: a folder for each step, written completely or not at all.
 
-A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
-each with a leading axis of replicas, and checkpoint.json, its seal: the step, the score, and the
-SHA-256 of each file. Orbax's AsyncCheckpointer writes it beside, in the background, and of several
-processes each its parts, which go to one file system that all see; it renames it when whole. What
-is no longer wanted is renamed before it is removed. So a kill at any moment leaves whole ones.
+    500/parameters/      arrays (seeds, ...) by name in Orbax's format, and manifest.json
+        optimizer/       the same for the state of the optimizer
+        metrics/metrics  JSON: the validation score
 
-Ours is what Orbax does not do: it loads a flipped byte without complaint, so the seal is written
-just before the renaming; and with a score that is NaN its manager of several checkpoints deletes
-the best, so what is kept is decided here.
+Orbax's `CheckpointManager` writes in the background into a temporary folder and renames it at the
+end; superseded checkpoints are renamed before they are removed. Orbax loads a flipped byte without
+an error, so each manifest has the SHA-256 of every file, is written before the renaming, and is
+compared at loading. Reading uses no manager and waits for no other process.
 """
 
 import contextlib
 import hashlib
 import json
 import math
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+from orbax.checkpoint.future import ChainedFuture
 
 from tlite.distributed import broadcast_from_process0, is_process0
 from tlite.errors import (
@@ -37,275 +38,364 @@ from tlite.errors import (
     write_error,
 )
 from tlite.training.config import TrainingConfig
-from tlite.training.run_dir import next_free, numbered_folders, replace_file, sha256
+from tlite.training.run_dir import METRICS, next_free, numbered_folders, replace_file, sha256
 from tlite.training.step import TrainState
 
-SEAL = "checkpoint.json"
-WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
-"""What Orbax writes of the renaming itself, after the seal; nothing of it is read here."""
-TEMPORARY = ".orbax-checkpoint-tmp"
-UNFINISHED = re.compile(rf"\d+({re.escape(TEMPORARY)}|\.deleting)\S*")
-EACH = TrainingConfig(evaluate_every=1)
-CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
-
+MANIFEST = "manifest.json"
+DELETING = "deleting"  # the manager renames superseded checkpoints into this folder
+NO_SCORE = 1e30  # not validated yet, or not finite
+EVERY_STEP = TrainingConfig(evaluate_every=1)
+CHUNK_BYTES = 2**26  # read at once for however small a part of an array
 MISSING = FileNotFoundError, NotADirectoryError
 
 Trees = dict[str, dict[str, Any]]
 
 
 class Checkpoints:
-    """The best checkpoint by its score on the validation part and the last few, in one folder.
+    """The latest scheduled checkpoints and the best one, in one folder.
 
-    Only who trains may have it open for `writing`, which clears what a kill left half written or
-    half removed. Of several processes that train all have it open, and call the same at the same
-    time; who reads waits for no one, unless what is loaded is divided over processes.
+    A checkpoint outside the schedule (after an interruption, by the clock, at the end) is kept
+    until the next one. Of several processes that train, all call the same methods.
 
     Args:
-        config: says how many are kept beside the best, and which count: one in between is of an
-            interruption, or of the end of a run that may be given more steps. It is kept until the
-            next, as if it had not been. Unless given each counts.
+        config: `evaluate_every` is the schedule, `max_to_keep` the number of latest checkpoints
+            that are kept. By default every step is scheduled.
+        writing: True for the run that trains; what a kill left unfinished is then removed.
     """
 
-    def __init__(self, folder: Path, config: TrainingConfig = EACH, *, writing: bool = False):
+    def __init__(self, folder: Path, config: TrainingConfig = EVERY_STEP, *, writing: bool = False):
         self.folder, self._config, self._writing = folder.absolute(), config, writing
-        self._writer: ocp.AsyncCheckpointer | None = None
-        self._saving: tuple[int, float | None] | None = None
-        if writing and is_process0():
+        self._manager: ocp.CheckpointManager | None = None
+        self._policy = LatestAndBest(config)
+        if writing:
             with disk_errors(folder):
-                folder.mkdir(exist_ok=True)
-                self._clear()
+                self.folder.mkdir(exist_ok=True)
+                self._remove_unfinished()
 
-    def _clear(self) -> None:
-        for path in self.folder.iterdir():
-            if UNFINISHED.fullmatch(path.name) and path.is_dir():
-                shutil.rmtree(path)
+    def _remove_unfinished(self) -> None:
+        if is_process0():
+            for path in (*self.folder.glob("*.orbax-checkpoint-tmp*"), self.folder / DELETING):
+                if path.is_dir():
+                    shutil.rmtree(path)
 
-    def save(self, step: int, trees: Trees, score: float | None = None) -> None:
+    def _open_manager(self) -> ocp.CheckpointManager:
+        if self._manager is None:
+            scores = broadcast_from_process0(lambda: [*self.scores().items()])
+            self._policy.scores = dict(scores)
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=self._policy,
+                best_fn=lambda metrics: metrics["score"],  # without it no metrics are written
+                todelete_subdir=DELETING,
+                create=False,
+                save_root_metadata=False,
+                lightweight_initialize=True,
+                single_host_load_and_broadcast=True,
+                async_options=ocp.AsyncOptions(barrier_sync_fn=barrier),
+            )
+            handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
+            handlers.add(None, ocp.args.StandardSave, ManifestHandler)
+            self._manager = ocp.CheckpointManager(
+                self.folder, options=options, handler_registry=handlers
+            )
+        return self._manager
+
+    def save(self, step: int, trees: Trees, metrics: dict[str, float] | None = None) -> None:
         """Write in the background, after the previous checkpoint is complete.
 
         Args:
             trees: arrays by name; they are copied to the host and may be donated afterwards.
-            score: lower is better; None if not known yet (`record_score`): never the best.
+            metrics: numbers by name; the checkpoint with the lowest "score" is the best.
+                `record_metrics` adds them later.
         """
         self.wait()
         with self._writing_errors():
-            if self._writer is None:
-                # Called in the first process when all have written, before the folder is renamed.
-                sealing = ocp.AsyncOptions(post_finalization_callback=self._seal)
-                handler = ocp.CompositeCheckpointHandler()
-                self._writer = ocp.AsyncCheckpointer(handler, async_options=sealing)
-            self._saving = step, score if score is None else float(score)
-            self._writer.save(self.folder / str(step), args=save_arguments(trees))
+            manager, content = self._open_manager(), metrics_content(step, metrics or {})
+            self._policy.scores[step] = content["score"]
+            manager.save(step, args=save_arguments(trees), metrics=content, force=True)
 
-    def _seal(self) -> None:
-        step, score = self._saving
-        folder = self.folder / f"{step}{TEMPORARY}"
-        if not folder.is_dir():  # it may be called after the renaming too, by its name
-            folder = self.folder / str(step)
-        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        files = {str(path.relative_to(folder)): path for path in paths}
-        files = {n: sha256(path) for n, path in files.items() if n not in WRITTEN_LATER}
-        _write_seal(folder, {"step": step, "score": score, "files": files})
-
-    def record_score(self, step: int, score: float) -> None:
-        """Record the score of a checkpoint that was saved without one."""
+    def record_metrics(self, step: int, metrics: dict[str, float]) -> None:
+        """Write the metrics of a saved checkpoint; delete the previous best one if it is worse."""
         self.wait()
-        if is_process0() and (seal := self._read_seal(step)) and seal["score"] is None:
-            _write_seal(self.folder / str(step), seal | {"score": score})
+        with self._writing_errors():
+            manager, content = self._open_manager(), metrics_content(step, metrics)
+            if is_process0():
+                replace_file(self.folder / str(step) / METRICS, content)
+            self._policy.scores[step] = content["score"]
+            self._delete_superseded(manager)
+
+    def _delete_superseded(self, manager: ocp.CheckpointManager) -> None:
+        steps = manager.all_steps()
+        for step in sorted({*steps} - self._policy.preserved(steps)):
+            manager.delete(step)
+        self._remove_unfinished()
 
     def wait(self) -> None:
-        """Until everything is written, and what is no longer wanted removed."""
-        if self._writer:
+        """Wait until the last checkpoint is complete and superseded ones are removed."""
+        if self._manager:
             with self._writing_errors():
-                self._writer.wait_until_finished()
-                if is_process0():
-                    self._remove_unwanted(self._scores())
+                self._manager.wait_until_finished()
+                self._remove_unfinished()
 
     @contextlib.contextmanager
     def _writing_errors(self) -> Iterator[None]:
-        """Turn what Orbax or the disk refuses into a `UserError`, and remove what is incomplete."""
+        """Raise a `UserError` for what Orbax or the disk refuses; remove what is incomplete."""
         try:
             if is_process0() and not self.folder.is_dir():
-                raise FileNotFoundError(self.folder)  # Orbax would make it anew
+                raise FileNotFoundError(self.folder)  # Orbax would create it
             yield
         except Exception as error:
-            writer, self._writer = self._writer, None
-            with contextlib.suppress(Exception):  # of what is still written, if there is one
-                writer.close()
-            if is_process0():
-                with contextlib.suppress(OSError):
-                    self._clear()
+            manager, self._manager = self._manager, None
+            with contextlib.suppress(Exception):  # the same error again
+                manager.close()
             if not self.folder.is_dir():
-                gone = f"{self.folder} was removed: nothing more can be saved there"
-                raise UserError(gone) from error
-            ours = isinstance(error, UserError) or lack_of_memory(error)
-            if ours or not isinstance(error, OSError | ValueError | RuntimeError):
+                message = f"{self.folder} was removed: nothing more can be saved there"
+                raise UserError(message) from error
+            with contextlib.suppress(OSError):
+                self._remove_unfinished()
+            is_final = isinstance(error, UserError) or lack_of_memory(error)
+            if is_final or not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
             raise write_error(self.folder, error) from error  # TensorStore raises all three
 
     def close(self) -> None:
-        """Wait, and end what writes."""
+        """Wait, and end the background threads."""
         self.wait()
-        if self._writer:
-            self._writer.close()
-            self._writer = None
+        if self._manager:
+            self._manager.close()
+            self._manager = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, error: type | None, *_):
-        # What ended the training is told, rather than what came of it.
+        # The error that ended the training is raised rather than one that follows from it.
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self.close()
 
     def steps(self) -> list[int]:
-        """The steps there are checkpoints of, oldest first; damaged ones too."""
-        return broadcast_from_process0(self._steps) if self._writing else self._steps()
+        """Return the steps with a checkpoint, damaged or not, oldest first."""
+        return broadcast_from_process0(self._read_steps) if self._writing else self._read_steps()
 
-    def _steps(self) -> list[int]:
-        with reading(self.folder):
+    def _read_steps(self) -> list[int]:
+        with reading_errors(self.folder):
             return numbered_folders(self.folder)
 
     def best_step(self) -> int | None:
-        """The step with the least score, of those that count; of all where none does."""
-        scores = self._scores()
-        return least(scores, self._config.regular(scores)) if scores else None
+        """Return the scheduled step with the lowest score, of all steps if none is scheduled."""
+        scores = self.scores()
+        return next(iter(by_score(scores, self._config.regular(scores))), None)
 
     def regular_steps(self) -> list[int]:
-        """The steps that count, oldest first; all where none does."""
-        return self._config.regular(self._scores()) or self._steps()
+        """Return the scheduled steps, oldest first; all if none is scheduled."""
+        return self._config.regular(self.scores()) or self._read_steps()
 
-    def _scores(self) -> dict[int, float | None]:
-        """The scores of all intact checkpoints by step, oldest first."""
-        return {step: seal["score"] for step in self._steps() if (seal := self._read_seal(step))}
-
-    def _read_seal(self, step: int) -> dict[str, Any] | None:
-        """None where it is damaged."""
-        with reading(path := self.folder / str(step) / SEAL):
-            try:
-                seal = json.loads(path.read_bytes())
-                whole = seal.pop("sha256") == _content_digest(seal) and seal["step"] == step
-            except (*MISSING, ValueError, TypeError, AttributeError, KeyError, RecursionError):
-                return None  # another JSON, or none
-        return seal if whole else None
+    def scores(self) -> dict[int, float]:
+        """Return the scores of all checkpoints whose metrics are intact, oldest first."""
+        metrics = {s: read_signed(self.folder / str(s) / METRICS, s) for s in self._read_steps()}
+        return {step: content["score"] for step, content in metrics.items() if content}
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
-        """The checkpoint of `step`, or the last; a damaged one is reported, the nearest one before
-        it used, or else one after it.
+        """Return a step and its arrays; warn of a damaged checkpoint and use the nearest other.
+
+        Earlier checkpoints come first.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
-            step: the last one unless given.
+            step: the last one by default.
 
         Raises:
-            UserError: there is none, none is whole, one can't be read, or is of another config.
+            UserError: there is none, all are damaged, one can't be read or has other arrays.
         """
         leaves = jax.tree.leaves(abstract)
-        together = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
-        find = partial(self._find_whole, step, abstract.keys())
-        found = broadcast_from_process0(find) if together else find()
-        folder = self.folder / str(found)
+        is_distributed = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
+        find = partial(self._find_intact, step, [*abstract])
+        intact = broadcast_from_process0(find) if is_distributed else find()
+        folder = self.folder / str(intact)
         try:
             differs = difference(saved_arrays(folder, abstract), abstract)
             trees = {} if differs else _restore(folder, abstract)
-        except Exception as error:  # of Orbax's and TensorStore's, of many types
-            if not together and not folder.is_dir():
-                return self.load(abstract, step)  # who trains the run has just removed it
-            # The bytes are what was saved, so it is not the checkpoint.
+        except Exception as error:  # Orbax and TensorStore raise many types
+            if not is_distributed and not folder.is_dir():
+                return self.load(abstract, step)  # the run that trains has just removed it
+            # The files are those that were saved, so the checkpoint is not damaged.
             reason = system_reason(error) or f"{type(error).__name__}: {first_line(error)}"
             raise UserError(f"can't read {folder}: {reason}") from error
         if differs:
             raise UserError(
-                f"{self.folder.parent / 'config.json'} is not of the model in checkpoint "
-                f"{found}: {differs}; was it edited?"
+                f"{self.folder.parent / 'config.json'} does not describe the model in checkpoint "
+                f"{intact}: {differs}; was it edited?"
             )
-        return found, trees
+        return intact, trees
 
-    def _find_whole(self, step: int | None, trees: Iterable[str]) -> int:
-        """Return the step nearest to `step` whose files of these trees are intact.
-
-        A warning names the checkpoint that is damaged.
-        """
-        if not (steps := self._steps()):
+    def _find_intact(self, step: int | None, trees: list[str]) -> int:
+        """Return the step nearest to `step` whose files of these trees are intact."""
+        if not (steps := self._read_steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
         for candidate in order:
-            if self._is_whole(candidate, trees):
+            if self._is_intact(candidate, trees):
                 if candidate != order[0]:
-                    damaged = f"checkpoint {order[0]} is damaged"
-                    print(f"{damaged}: using checkpoint {candidate} instead", file=sys.stderr)
+                    message = f"checkpoint {order[0]} is damaged: using checkpoint {candidate}"
+                    print(f"{message} instead", file=sys.stderr)
                 return candidate
             if not (self.folder / str(candidate)).is_dir():
-                return self._find_whole(step, trees)  # the training process has just removed it
+                return self._find_intact(step, trees)  # the run that trains has just removed it
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
-    def _is_whole(self, step: int, trees: Iterable[str]) -> bool:
-        if (seal := self._read_seal(step)) is None:
+    def _is_intact(self, step: int, trees: Iterable[str]) -> bool:
+        folder = self.folder / str(step)
+        manifests = [(folder / tree, read_signed(folder / tree / MANIFEST, step)) for tree in trees]
+        if not read_signed(folder / METRICS, step) or not all(m for _, m in manifests):
             return False
         try:
-            for name, written in seal["files"].items():
-                if "/" in name and name.partition("/")[0] not in trees:
-                    continue
-                with reading(path := self.folder / str(step) / name):
-                    if sha256(path) != written:
-                        return False
+            for folder, manifest in manifests:
+                for name, digest in manifest["files"].items():
+                    with reading_errors(folder / name):
+                        if sha256(folder / name) != digest:
+                            return False
         except MISSING:
             return False
         return True
 
-    def put_right(self, step: int) -> None:
-        """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others;
-        and remove what was no longer wanted when a kill came between its save and the removal."""
+    def quarantine_damaged(self, step: int) -> None:
+        """Rename to `damaged-N` the checkpoints after the intact `step` and other damaged ones.
+
+        Superseded ones that a kill has left are deleted.
+        """
         self.wait()
-        broadcast_from_process0(lambda: self._put_right(step))  # in all when the first has done it
+        broadcast_from_process0(partial(self._quarantine, step))  # all wait for process 0
+        with self._writing_errors():
+            self._delete_superseded(self._open_manager())
 
-    def _put_right(self, step: int) -> None:
-        whole = {other: score for other, score in self._scores().items() if other <= step}
+    def _quarantine(self, step: int) -> None:
+        intact = self.scores()
         with disk_errors(self.folder):
-            for other in self._steps():
-                if other not in whole:
-                    aside = next_free(self.folder / f"damaged-{other}")
-                    print(f"moved to {(self.folder / str(other)).rename(aside)}", file=sys.stderr)
-            self._remove_unwanted(whole)
-
-    def _remove_unwanted(self, scores: dict[int, float | None]) -> None:
-        """All but the newest, and the last few and the best of those that count."""
-        counted = [step for step in scores if step % self._config.evaluate_every == 0]
-        best = {least(scores, counted)} if counted else set()
-        for step in scores.keys() - {
-            max(scores, default=0),
-            *counted[-self._config.max_to_keep :],
-            *best,
-        }:
-            path = self.folder / str(step)
-            shutil.rmtree(path.rename(path.with_name(f"{step}.deleting")))
+            for other in self._read_steps():
+                if other > step or other not in intact:
+                    path = next_free(self.folder / f"damaged-{other}")
+                    print(f"moved to {(self.folder / str(other)).rename(path)}", file=sys.stderr)
 
 
-def least(scores: dict[int, float | None], steps: Iterable[int]) -> int:
-    """Return the first of the steps with the lowest score; NaN and None are the highest."""
+@dataclass
+class LatestAndBest(policies.PreservationPolicy):
+    """Preserve the last checkpoint, and of the scheduled ones the latest and the best.
 
-    def key(step: int) -> tuple[float, int]:
-        score = scores[step]
-        return (math.inf if score is None or math.isnan(score) else score, step)
+    Orbax's `BestN` would rank temporary ones too, and has no scores that are recorded later.
+    """
 
-    return min(steps, key=key)
+    config: TrainingConfig
+    scores: dict[int, float] = field(default_factory=dict)
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        preserved = self.preserved([checkpoint.step for checkpoint in checkpoints])
+        return [checkpoint.step in preserved for checkpoint in checkpoints]
+
+    def preserved(self, steps: Sequence[int]) -> set[int]:
+        """Return the steps to keep of these, which are in order."""
+        scheduled = [step for step in steps if step % self.config.evaluate_every == 0]
+        latest, best = scheduled[-self.config.max_to_keep :], by_score(self.scores, scheduled)[:1]
+        return {*steps[-1:], *latest, *best}
+
+
+def by_score(scores: dict[int, float], steps: Iterable[int]) -> list[int]:
+    """Sort steps by their scores, the lowest first, and equal ones by step."""
+    return sorted(steps, key=lambda step: (scores.get(step, NO_SCORE), step))
+
+
+def barrier(*, key: str, timeout_ms: int) -> None:
+    """Wait for the other processes, but not while an error is raised.
+
+    The manager waits in a `finally` clause: a process that can't write would wait for 20 minutes
+    for those that wait for its files, instead of ending with its error.
+    """
+    if sys.exc_info()[0] is None:
+        ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+
+
+class ManifestHandler(ocp.StandardCheckpointHandler):
+    """Write a manifest beside the arrays; each process hashes the files that it has written."""
+
+    async def async_save(self, directory, *args, **kwargs):
+        futures = await super().async_save(directory, *args, **kwargs)
+        if process := jax.process_index():  # process 0 hashes its own files in `finalize`
+            futures = [ChainedFuture(futures, partial(hash_part, directory, process))]
+        return futures
+
+    def finalize(self, directory) -> None:
+        """Hash the other files, when all processes have written and before the renaming."""
+        super().finalize(directory)
+        folder, files = Path(directory), {}
+        for part in folder.glob(f"{MANIFEST}.*"):
+            files |= json.loads(part.read_bytes())
+            part.unlink()
+        paths = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+        files |= {n: sha256(p) for n, p in paths.items() if n not in files and p.is_file()}
+        step = int(folder.parent.name.partition(".")[0])  # of 500.orbax-checkpoint-tmp
+        replace_file(folder / MANIFEST, signed(step, {"files": files}))
+
+
+def hash_part(directory: Any, process: int) -> None:
+    """Write the hashes of a process's files; process 0 moves them into the manifest."""
+    folder, name = Path(directory), f"process_{process}"
+    paths = [*folder.glob(f"ocdbt.{name}/**/*"), *folder.glob(f"array_metadatas/{name}")]
+    files = {str(path.relative_to(folder)): sha256(path) for path in paths if path.is_file()}
+    replace_file(folder / f"{MANIFEST}.{process}", files)
+
+
+def metrics_content(step: int, metrics: dict[str, float]) -> dict[str, Any]:
+    """Return metrics as JSON can hold them, with a score."""
+    values = {name: float(value) for name, value in ({"score": NO_SCORE} | metrics).items()}
+    return signed(step, {n: v if math.isfinite(v) else NO_SCORE for n, v in values.items()})
+
+
+def signed(step: int, content: dict[str, Any]) -> dict[str, Any]:
+    """Add the step and a SHA-256 of all the rest."""
+    return (content := {"step": step} | content) | {"sha256": _digest(content)}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_signed(path: Path, step: int) -> dict[str, Any] | None:
+    """Return the content of a `signed` file; None if it is missing, damaged or of another step."""
+    with reading_errors(path):
+        try:
+            content = json.loads(path.read_bytes())
+            is_intact = content.pop("sha256") == _digest(content) and content["step"] == step
+        except (*MISSING, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            return None  # other JSON, or none
+    return content if is_intact else None
+
+
+@contextlib.contextmanager
+def reading_errors(path: Path) -> Iterator[None]:
+    """Raise a `UserError` for a file that exists and can't be read: it is not damaged."""
+    try:
+        yield
+    except MISSING:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"can't read {path}: {system_reason(error)}; nothing was changed, fix this first"
+        ) from error
 
 
 def save_arguments(trees: Trees) -> ocp.args.Composite:
-    """What Orbax is to write; of arrays that every process has whole, the first one does."""
+    """Return Orbax's arguments; process 0 writes arrays that every process has completely."""
 
     def item(tree: dict[str, Any]) -> ocp.args.StandardSave:
-        chunks = {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
-        return ocp.args.StandardSave(jax.tree.map(_to_write, tree), chunks)
+        chunks = {name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in tree}
+        return ocp.args.StandardSave(jax.tree.map(_copy_to_host, tree), chunks)
 
     return ocp.args.Composite(**{name: item(tree) for name, tree in trees.items()})
 
 
-def _to_write(array: Any) -> Any:
-    """On the host, where Orbax copies it at once; or, divided over processes, a copy of the parts.
+def _copy_to_host(array: Any) -> Any:
+    """Return a copy that Orbax can write while the array is donated.
 
-    On a CPU what it would copy later may be used up by then.
+    An array divided over processes stays one; Orbax copies its shards at once, but not on a CPU.
     """
     if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
@@ -316,14 +406,14 @@ def _to_write(array: Any) -> Any:
 
 
 def _handler() -> ocp.StandardCheckpointHandler:
-    """What reads in this process, waiting for no other."""
-    me = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    """Return a handler that reads in this process and waits for no other."""
+    process = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=process, active_processes={process})
     return ocp.StandardCheckpointHandler(multiprocessing_options=alone)
 
 
 def _restore(folder: Path, abstract: Trees) -> Trees:
-    """The arrays with the shapes, types and shardings wanted; of each what belongs here."""
+    """Read arrays with the given shapes, types and shardings; each process its shards."""
     handler = _handler()
     return {
         name: handler.restore(folder / name, args=ocp.args.StandardRestore(tree))
@@ -332,7 +422,7 @@ def _restore(folder: Path, abstract: Trees) -> Trees:
 
 
 def saved_arrays(folder: Path, names: Iterable[str]) -> Trees:
-    """The arrays of a checkpoint's trees of these names, by shape and type."""
+    """Return shapes and types of the arrays in these trees of a checkpoint."""
     handler = _handler()
     return {name: handler.metadata(folder / name).tree for name in names}
 
@@ -348,32 +438,10 @@ def difference(saved: Trees, expected: Trees) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """A file that is there and can't be read, for lack of permission say, is a `UserError`."""
-    try:
-        yield
-    except MISSING:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"can't read {path}: {system_reason(error)}; nothing was changed, put that right first"
-        ) from error
-
-
-def _write_seal(folder: Path, content: dict) -> None:
-    replace_file(folder / SEAL, content | {"sha256": _content_digest(content)})
-
-
-def _content_digest(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def to_named(replicas: TrainState) -> Trees:
-    """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
+    """Return {"parameters": {name: (seeds, ...)}, "optimizer": {...}}.
 
-    Each array of the optimizer is under its number, those that it has for every parameter under
-    number.name.
+    The optimizer's arrays are named by number; those for each parameter by number.parameter.
     """
     names = jax.tree.leaves(_optimizer_names(replicas))
     optimizer = dict(zip(names, jax.tree.leaves(replicas.optimizer), strict=True))
@@ -381,24 +449,24 @@ def to_named(replicas: TrainState) -> Trees:
 
 
 def from_named(replicas: TrainState, trees: Trees) -> TrainState:
-    """The inverse: `replicas`, of which shapes are enough, with the arrays of `trees`."""
+    """Invert `to_named`: return `replicas`, whose shapes suffice, with the arrays of `trees`."""
     optimizer = jax.tree.map(trees["optimizer"].get, _optimizer_names(replicas))
     parameters = {name: trees["parameters"][name] for name in replicas.parameters}
     return replicas._replace(parameters=parameters, optimizer=optimizer)
 
 
 def _optimizer_names(replicas: TrainState) -> Any:
-    """The optimizer's state with names in place of arrays; what it has by parameter has a number
-    of its own."""
-    is_by_parameter = lambda part: (  # noqa: E731
-        isinstance(part, dict) and part.keys() == replicas.parameters.keys()
-    )
-    parts, structure = jax.tree.flatten(replicas.optimizer, is_leaf=is_by_parameter)
+    """Return the optimizer's state with a name in place of each array."""
+
+    def is_by_parameter(node: Any) -> bool:
+        return isinstance(node, dict) and node.keys() == replicas.parameters.keys()
+
+    nodes, structure = jax.tree.flatten(replicas.optimizer, is_leaf=is_by_parameter)
     names = [
-        # Of a parameter that another rule updates there is no array.
-        {name: f"{i}.{name}" if jax.tree.leaves(a) else a for name, a in part.items()}
-        if isinstance(part, dict)
+        # A parameter that another rule updates has no array here.
+        {name: f"{i}.{name}" if jax.tree.leaves(a) else a for name, a in node.items()}
+        if isinstance(node, dict)
         else f"{i}"
-        for i, part in enumerate(parts)
+        for i, node in enumerate(nodes)
     ]
     return jax.tree.unflatten(structure, names)

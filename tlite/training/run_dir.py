@@ -52,6 +52,8 @@ ROOMS = (
     "runs",
 )  # fmt: skip
 """Whose source decides a run's numbers."""
+METRICS = "metrics/metrics"
+"""File of a checkpoint with its score, written by Orbax's manager."""
 LIBRARIES = "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"
 """The first four decide them too."""
 
@@ -193,7 +195,7 @@ def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
     saved = numbered_folders(checkpoints)
     for step in training.regular(saved):
         with contextlib.suppress(*UNREADABLE):  # it is damaged
-            scores.append(float(_read(checkpoints / f"{step}/checkpoint.json")["score"]))
+            scores.append(float(_read(checkpoints / f"{step}" / METRICS)["score"]))
     best = min(scores, default=None)  # of all: it is among those that are kept
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
