@@ -232,7 +232,7 @@ def evaluate_text(
     inputs, targets, weights = every_window(np.r_[bos, tokens] if has_bos else tokens, length)
     if has_bos:  # every window begins with it
         inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
-    size = max(1, MAX_LOGITS // (length * config.vocabulary_size))
+    size = min(len(inputs), max(1, MAX_LOGITS // (length * config.vocabulary_size)))
     score, totals = jax.jit(F.float32_products(generator_task(config).evaluate)), Counter()
     for batch in zip(*in_batches((inputs, targets, weights), size), strict=True):
         sums = score(model, batch)
