@@ -3,7 +3,24 @@
 import jax
 import pytest
 
+from tlite import distributed
 from tlite.training import Trainer
+
+
+@pytest.fixture(autouse=True)
+def unnested_broadcasts(monkeypatch):
+    """A function of process 0 alone broadcasts nothing: the other processes would not answer."""
+    broadcast, running = distributed.broadcast_from_process0, []
+
+    def unnested(function):
+        assert not running, f"{running[0]} broadcasts"
+        running.append(function)
+        try:
+            return broadcast(function)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(distributed, "broadcast_from_process0", unnested)
 
 
 @pytest.fixture(scope="module")
