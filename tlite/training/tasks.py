@@ -1,4 +1,4 @@
-"""The tasks: what each kind of models is trained to predict, and what a validation adds up.
+"""Tasks: the loss that each kind of model is trained on, and what a validation sums up.
 
 A generator predicts each next token of a long text, a classifier the class of each text, a
 translator each next token of the target, given the source.
@@ -6,7 +6,7 @@ translator each next token of the target, given the source.
 
 import itertools
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,27 +14,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 import tlite.functional as F
-from tlite.baselines import parabolic_average
-from tlite.data import draw_windows, every_window
-from tlite.models import (
-    CausalLM,
-    ClassifierConfig,
-    Ensemble,
-    GeneratorConfig,
-    LogisticConfig,
-    Seq2Seq,
-    Seq2SeqConfig,
-    SequenceClassifier,
-    make_model,
-)
-from tlite.text.subwords import pad_tokens
+from tlite.data.windows import draw_windows, every_window
+from tlite.models.config import GeneratorConfig
+from tlite.models.transformer import CausalLM
 from tlite.training.step import Buckets, Task
 
 
 def scores(
     logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], weights: Float[Array, "*batch"]
 ) -> dict[str, Float[Array, "*batch"]]:
-    """What a validation adds up of each target, times its weight; `count` is the weight."""
+    """Return loss and accuracy of each target times its weight, and the weight as `count`."""
     return {
         "loss": weights * F.token_cross_entropy(logits, targets),
         "accuracy": weights * (logits.argmax(-1) == targets),
@@ -43,7 +32,7 @@ def scores(
 
 
 def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
-    """Arrays (E, ...) as batches (N, B, ...), of which zeros fill up the last one.
+    """Return arrays (E, ...) as batches (N, B, ...); the last one is padded with zeros.
 
     B is `size`, or the next multiple of `num_shards`.
     """
@@ -59,10 +48,11 @@ def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> Py
 def generator_task(
     config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
 ) -> Task:
-    """Train a `CausalLM` on windows of a text (N,), or on a stream of windows.
+    """Return the task of a `CausalLM`, on windows of tokens (N,) or of a prefetching loader.
 
-    With `end_id` the token ends a document, and what is in one window of several documents does not
-    see the others.
+    Args:
+        label_smoothing: share of each target that is spread evenly over all tokens.
+        end_id: token that ends a document; documents in one window do not attend to each other.
     """
 
     def run(model, tokens, **settings):
@@ -82,7 +72,7 @@ def generator_task(
         }
 
     def evaluate(model, batch):
-        """By window and position in the context, (B, T) each."""
+        """Return sums by window and position, (B, T) each."""
         inputs, targets, weights = batch
         return scores(run(model, inputs), targets, weights)
 
@@ -98,17 +88,19 @@ def generator_task(
 
 
 def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
-    """Every token of the validation part once: (inputs, targets, weights), each (N, B, T)."""
+    """Return (inputs, targets, weights), each (N, B, T), of every validation token once."""
     return in_batches(every_window(tokens, context), batch_size, num_shards)
 
 
-def classifier_task(
-    config: ClassifierConfig | LogisticConfig, label_smoothing: float = 0.0
-) -> Task:
-    """Train a classifier on texts and labels: (tokens (N, T), labels (N,)).
+def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
+    """Return the task of a `SequenceClassifier` or `LogisticRegression`.
 
-    Tokens may be (N, S, T): then each of a text's S sentences is scored alone, all are trained to
-    give the text's label, and `join_sentences` makes the text's score.
+    The data is (tokens (N, T), labels (N,)). With tokens (N, S, T) each of a text's S sentences is
+    trained alone to predict the text's label, and `join_sentences` computes the text's score.
+
+    Args:
+        config: `ClassifierConfig` or `LogisticConfig`.
+        label_smoothing: share of each target that is spread evenly over all classes.
     """
 
     def loss(model, batch, keys):
@@ -120,24 +112,26 @@ def classifier_task(
                 "accuracy": F.accuracy(logits, labels),
             }
         # Each text counts as one, however many sentences it has.
-        written = (tokens >= 0).any(-1)
-        weights = written / jnp.maximum(written.sum(-1, keepdims=True), 1)
-        of_sentences = jnp.broadcast_to(labels[:, None], weights.shape)
-        total, _ = F.cross_entropy(logits, of_sentences, weights, label_smoothing)
+        is_sentence = (tokens >= 0).any(-1)
+        weights = is_sentence / jnp.maximum(is_sentence.sum(-1, keepdims=True), 1)
+        targets = jnp.broadcast_to(labels[:, None], weights.shape)
+        total, _ = F.cross_entropy(logits, targets, weights, label_smoothing)
         count = jnp.array(labels.size, total.dtype)
-        joined = join_sentences(logits, written)
+        joined = join_sentences(logits, is_sentence)
         return {"loss": (total, count), "accuracy": F.accuracy(joined, labels)}
 
     def evaluate(model, batch):
         tokens, labels, weights = batch
         return scores(class_logits(model, tokens), labels, weights)
 
+    from tlite.models import make_model
+
     init = lambda rng: make_model(config, rng=rng)  # noqa: E731
     return Task(init, draw_examples, loss, evaluate, label_smoothing=label_smoothing)
 
 
 def draw_examples(data, rng, step, size):
-    """Return the batch of a step; every example comes once an epoch, in an order of that epoch."""
+    """Return the batch of a step; every example comes once an epoch, each epoch in a new order."""
     number = data[1].shape[0]
     epoch, first = epoch_and_index(step, size, number)
     index = first + jnp.arange(size)
@@ -163,29 +157,35 @@ def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple
 
 
 def score(model, tokens, keys):
-    """Logits in training, where the transformer stands without its linear model of n-grams."""
+    """Return the logits in training: those of the transformer without the n-grams' model."""
+    from tlite.models.classifier import SequenceClassifier
+
     if not isinstance(model, SequenceClassifier):
         return model(tokens, rng=keys)
     return model.transformer_logits(tokens[..., : model.config.context], rng=keys)
 
 
 def class_logits(model, tokens):
-    """Logits of texts: of the text (N, T), or joined from its sentences' (N, S, T)."""
-    if isinstance(model, Ensemble):  # the mean over replicas is taken of texts, not of sentences
+    """Return the logits of texts (N, T), or of texts in sentences (N, S, T)."""
+    from tlite.models.ensemble import Ensemble
+
+    if isinstance(model, Ensemble):  # the mean of replicas is of texts, not of sentences
         return model.mean(lambda replica: class_logits(replica, tokens))
     logits = model(tokens)
     return logits if tokens.ndim == 2 else join_sentences(logits, (tokens >= 0).any(-1))
 
 
-def join_sentences(logits, written):
-    """Two classes: log of the parabolic average of the sentences' probabilities (..., S, 2)."""
-    positive = parabolic_average(jax.nn.softmax(logits)[..., 1], written)
+def join_sentences(logits, is_sentence):
+    """Return the log of the parabolic average of the probabilities (..., S, 2) of two classes."""
+    from tlite.baselines.sentences import parabolic_average
+
+    positive = parabolic_average(jax.nn.softmax(logits)[..., 1], is_sentence)
     positive = jnp.clip(positive, 1e-6, 1 - 1e-6)
     return jnp.log(jnp.stack([1 - positive, positive], axis=-1))
 
 
 class Bucket(NamedTuple):
-    """The pairs of up to some length: sources end with [END], targets start with [START] too."""
+    """Pairs padded to one length: sources end with [END], targets also start with [START]."""
 
     source: Int[np.ndarray, "N L"]
     target: Int[np.ndarray, "N L+1"]
@@ -194,7 +194,9 @@ class Bucket(NamedTuple):
 def make_buckets(
     sources: list[np.ndarray], targets: list[np.ndarray], number: int
 ) -> tuple[Bucket, ...]:
-    """The pairs in at most `number` buckets whose lengths need the least padding."""
+    """Return the pairs in at most `number` buckets whose lengths need the least padding."""
+    from tlite.text.subwords import pad_tokens
+
     lengths = np.array([max(len(s), len(t) - 1) for s, t in zip(sources, targets, strict=True)])
     bounds = [0, *best_lengths(lengths, number)]
     buckets = []
@@ -206,7 +208,7 @@ def make_buckets(
 
 
 def best_lengths(lengths: Int[np.ndarray, "N"], number: int) -> list[int]:
-    """The lengths of at most `number` buckets that hold all sequences with the least padding.
+    """Return the lengths of at most `number` buckets that hold all sequences with least padding.
 
     least[k][l] = min over j < l of least[k - 1][j] + l * (sequences longer than j, at most l)
     """
@@ -226,22 +228,26 @@ def best_lengths(lengths: Int[np.ndarray, "N"], number: int) -> list[int]:
 
 
 def translator_task(
-    config: Seq2SeqConfig,
+    config: Any,
     sizes: list[tuple[int, int]],
     batch_tokens: int,
     *,
     num_devices: int = 1,
     label_smoothing: float = 0.0,
 ) -> Task:
-    """Train a `Seq2Seq` on buckets of pairs, one program for each bucket's shape.
+    """Return the task of a `Seq2Seq` on buckets of pairs, one branch for each bucket's shape.
 
     A batch holds about `batch_tokens` tokens of one bucket, with padding. Every pair comes once an
     epoch, in an order that is a function of (seed, epoch).
 
     Args:
-        sizes: pairs N and length L of each bucket.
+        config: `Seq2SeqConfig`.
+        sizes: number of pairs N and length L of each bucket.
+        batch_tokens: tokens of a batch, padding included.
         num_devices: batches are padded to a multiple of it.
+        label_smoothing: share of each target that is spread evenly over all tokens.
     """
+    from tlite.models.seq2seq import Seq2Seq
 
     def run(model, batch, rng=None):
         source, target = batch
@@ -269,7 +275,11 @@ def translator_task(
 def bucket_batches(
     sizes: list[tuple[int, int]], batch_tokens: int, pad_id: int, num_devices: int
 ) -> Buckets:
-    """Return the batches of `translator_task`; a `ValueError` if one would be empty."""
+    """Return the batches of `translator_task`.
+
+    Raises:
+        ValueError: a batch would be empty.
+    """
     in_batch = [batch_tokens // length for _, length in sizes]
     in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
     if not all(in_batch):
@@ -280,31 +290,31 @@ def bucket_batches(
     batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
     ends = np.cumsum(batches)
 
-    def place(rng, number):
-        """The key of the epoch, and the place that the batch has in it."""
+    def locate(rng, number):
+        """Return the key of the epoch and the index of the batch in it."""
         total = int(ends[-1])
         rng = F.fold_in(rng, number // total)
         return rng, F.permuted_index(rng, number % total, total)
 
     def choose(data, rng, number):
-        return jnp.searchsorted(jnp.asarray(ends), place(rng, number)[1], side="right")
+        return jnp.searchsorted(jnp.asarray(ends), locate(rng, number)[1], side="right")
 
     def draw(index, data, rng, number):
         (pairs, _), size = sizes[index], in_batch[index]
-        rng, batch = place(rng, number)
-        places = jnp.arange(-(-size // num_devices) * num_devices)
-        rows = (batch - (ends[index] - batches[index])) * size + places
+        rng, batch = locate(rng, number)
+        slots = jnp.arange(-(-size // num_devices) * num_devices)
+        rows = (batch - (ends[index] - batches[index])) * size + slots
         chosen = F.permuted_index(F.fold_in(rng, index), rows % pairs, pairs)
         source, target = (side[chosen] for side in data[index])
-        # A bucket's last batch, too, is filled up with pairs that do not count.
-        counts = (places < size) & (rows < pairs)
-        return source, jnp.where(counts[:, None], target, pad_id)
+        # Padding, also of a bucket's last batch, consists of pairs whose targets do not count.
+        is_real = (slots < size) & (rows < pairs)
+        return source, jnp.where(is_real[:, None], target, pad_id)
 
     draws = tuple(partial(draw, index) for index in range(len(sizes)))
     return Buckets(choose, draws, num_devices)
 
 
 def padding_share(buckets: tuple[Bucket, ...], pad_id: int) -> float:
-    """Share of the positions, of sources and targets, that hold nothing."""
+    """Return the share of the positions of sources and targets that is padding."""
     sides = [side for bucket in buckets for side in bucket]
     return sum((side == pad_id).sum() for side in sides) / sum(side.size for side in sides)

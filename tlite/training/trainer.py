@@ -73,7 +73,7 @@ class Trainer:
         self.mesh = make_mesh(devices, config, self.num_parameters, examples)
         self.mesh_warnings = mesh_warnings(len(devices), self.mesh, config)
         self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # shards of a batch
-        self.config = config = config.on_devices(self.num_shards)
+        self.config = config = config.with_microbatches(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
         self._strategy = DataParallel(self.num_shards)
