@@ -143,7 +143,7 @@ readme: .venv/test
 	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py
 
 pictures: .venv/test
-	.venv/bin/python -m experiments.pictures $(OPTIONS)
+	.venv/bin/python -m experiments.tools.pictures $(OPTIONS)
 
 lint: .venv/test
 	.venv/bin/ruff check .
@@ -161,7 +161,7 @@ STUDY ?= runs/scaling/study
 scaling: .venv/core
 	@if test -e $(STUDY); then $(TLITE) train --resume $(STUDY); \
 		else $(TLITE) train scaling --run $(STUDY) $(OPTIONS); fi
-	.venv/bin/python -m experiments.scaling $(STUDY)
+	.venv/bin/python -m experiments.tools.scaling $(STUDY)
 
 record-reviews record-reviews-binary record-sst2 record-trec: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

@@ -9,14 +9,14 @@ time      not measured
 result    not measured; from scratch 88.4 % (SD 0.6) (experiments/trec.py)
 """
 
-from experiments.trec import local
+from experiments.trec import data
 from tlite.experiment import ClassifierExperiment, Pretrained
 from tlite.models import ClassifierConfig
 from tlite.training import TrainingConfig
 
 experiment = ClassifierExperiment(
     name="finetune_trec",
-    data=local,
+    data=data,
     init_from=Pretrained("distilbert/distilbert-base-uncased"),
     model=ClassifierConfig(context=40, dropout=0.1),
     training=TrainingConfig(

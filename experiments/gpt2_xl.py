@@ -8,13 +8,17 @@ result    not trained here. midGPT (github.com/AllanYangZhou/midGPT) states a lo
           2.42 after 25,000 updates of its own 1.5B, whose settings differ; and 2.80 for its 124M.
 """
 
-import dataclasses
-
 from experiments.gpt2 import experiment as gpt2
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     gpt2,
-    name="gpt2_xl",
-    model=dataclasses.replace(gpt2.model, width=1600, num_blocks=48, num_heads=25),
-    training=dataclasses.replace(gpt2.training, batch_size=512, per_device_batch_size=2),
+    {
+        "name": "gpt2_xl",
+        "model.width": 1600,
+        "model.num_blocks": 48,
+        "model.num_heads": 25,
+        "training.batch_size": 512,
+        "training.per_device_batch_size": 2,
+    },
 )

@@ -9,7 +9,6 @@ time      28 min for the three, of a machine busy with other work
 result    validation loss: softmax 1.971, linear 0.071 +- 0.032 better, hybrid 0.065 +- 0.031 better
 """
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from tlite import functional as F
+from tlite import override
 from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
 from tlite.models import Attention, Block, FeedForward, GeneratorConfig, LMHead
@@ -114,15 +114,11 @@ softmax = GeneratorExperiment(
 )
 
 
-def variant(**fields) -> GeneratorExperiment:
-    """The experiment with other fields of its model."""
-    return dataclasses.replace(softmax, model=dataclasses.replace(softmax.model, **fields))
-
-
 recurrent = Block(pre_norm=True, attention=GatedDelta())
+blocks = (recurrent, recurrent, recurrent, Block(pre_norm=True))
 variants = {
     "softmax": softmax,
-    "linear": variant(attention=GatedDelta(), positions="none"),
-    "hybrid": variant(block=(recurrent, recurrent, recurrent, Block(pre_norm=True))),
+    "linear": override(softmax, {"model.attention": GatedDelta(), "model.positions": "none"}),
+    "hybrid": override(softmax, {"model.block": blocks}),
 }
 experiment = variants["hybrid"]

@@ -6,16 +6,17 @@ time      25 s for the five
 result    test accuracy 47.8 +- 0.4 %
 """
 
-import dataclasses
-
 from experiments.reviews import experiment as reviews
+from tlite import override
 from tlite.models import LogisticConfig
 
-experiment = dataclasses.replace(
+experiment = override(
     reviews,
-    name="logistic",
-    model=LogisticConfig(context=400, bigrams=60_000),
-    training=dataclasses.replace(
-        reviews.training, learning_rate=1e-2, label_smoothing=0.0, precision="float32"
-    ),
+    {
+        "name": "logistic",
+        "model": LogisticConfig(context=400, bigrams=60_000),
+        "training.learning_rate": 1e-2,
+        "training.label_smoothing": 0.0,
+        "training.precision": "float32",
+    },
 )

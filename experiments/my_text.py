@@ -7,9 +7,8 @@ time      as the demo, whatever the text's length
 result    of the text
 """
 
-import dataclasses
-
 from experiments.demo import experiment as demo
+from tlite import override
 from tlite.data import TextFile
 
-experiment = dataclasses.replace(demo, name="my_text", data=TextFile())
+experiment = override(demo, {"name": "my_text", "data": TextFile()})

@@ -7,15 +7,18 @@ result    test accuracy 50.6 +- 1.1 %, all replicas together (--replica all) 51.
           (TF-IDF + logistic regression 50.1; `reviews` 45.2, with --wide.bigrams 60000 48.0)
 """
 
-import dataclasses
-
 from experiments.reviews import experiment as reviews
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     reviews,
-    name="record_reviews",
-    tokenizer=dataclasses.replace(reviews.tokenizer, word_ngrams=2, character_ngrams=5),
-    ngram_l2=3e-5,
-    model=dataclasses.replace(reviews.model, context=128),
-    training=dataclasses.replace(reviews.training, steps=500, evaluate_every=100),
+    {
+        "name": "record_reviews",
+        "tokenizer.word_ngrams": 2,
+        "tokenizer.character_ngrams": 5,
+        "ngram_l2": 3e-5,
+        "model.context": 128,
+        "training.steps": 500,
+        "training.evaluate_every": 100,
+    },
 )

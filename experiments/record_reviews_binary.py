@@ -7,15 +7,18 @@ result    test accuracy 84.4 +- 0.2 %, all replicas together (--replica all) 85.
           TF-IDF + logistic regression, 85.4 (`reviews_binary` 82.8, with --wide.bigrams 60000 83.9)
 """
 
-import dataclasses
-
 from experiments.reviews_binary import experiment as binary
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     binary,
-    name="record_reviews_binary",
-    tokenizer=dataclasses.replace(binary.tokenizer, word_ngrams=2, character_ngrams=5),
-    ngram_l2=3e-5,
-    model=dataclasses.replace(binary.model, context=128),
-    training=dataclasses.replace(binary.training, steps=500, evaluate_every=100),
+    {
+        "name": "record_reviews_binary",
+        "tokenizer.word_ngrams": 2,
+        "tokenizer.character_ngrams": 5,
+        "ngram_l2": 3e-5,
+        "model.context": 128,
+        "training.steps": 500,
+        "training.evaluate_every": 100,
+    },
 )

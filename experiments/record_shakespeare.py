@@ -12,33 +12,28 @@ result    validation perplexity 5.728 +- 0.033 (loss 1.7453 +- 0.0058); all repl
           `shakespeare` 6.240
 """
 
-import dataclasses
-
 from experiments.record_tiny_shakespeare import Convolved
 from experiments.record_tiny_shakespeare import experiment as record
+from tlite import override
 from tlite.data import Shakespeare
 from tlite.models import FeedForward
 
-experiment = dataclasses.replace(
+experiment = override(
     record,
-    name="record_shakespeare",
-    data=Shakespeare(),
-    model=dataclasses.replace(
-        record.model,
-        context=32,
-        width=32,
-        num_blocks=3,
-        feed_forward=Convolved(FeedForward(150, "squared_relu", zero_output=True)),
-    ),
-    training=dataclasses.replace(
-        record.training,
-        steps=6_000,
-        batch_size=64,
-        learning_rate=1e-2,
-        warmup_steps=100,
-        clip_norm=None,
-        precision="float32",
-        evaluate_every=2_000,
-    ),
-    prompt="LYSANDER.\n",
+    {
+        "name": "record_shakespeare",
+        "data": Shakespeare(),
+        "model.context": 32,
+        "model.width": 32,
+        "model.num_blocks": 3,
+        "model.feed_forward": Convolved(FeedForward(150, "squared_relu", zero_output=True)),
+        "training.steps": 6_000,
+        "training.batch_size": 64,
+        "training.learning_rate": 1e-2,
+        "training.warmup_steps": 100,
+        "training.clip_norm": None,
+        "training.precision": "float32",
+        "training.evaluate_every": 2_000,
+        "prompt": "LYSANDER.\n",
+    },
 )

@@ -7,14 +7,17 @@ result    test accuracy 83.1 +- 0.4 %, all replicas together (--replica all) 83.
           (TF-IDF + logistic regression 81.2; `sst2` 80.0, with --wide.bigrams 60000 81.2)
 """
 
-import dataclasses
-
 from experiments.sst2 import experiment as sst2
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     sst2,
-    name="record_sst2",
-    tokenizer=dataclasses.replace(sst2.tokenizer, word_ngrams=2, character_ngrams=5),
-    ngram_l2=3e-5,
-    training=dataclasses.replace(sst2.training, steps=400, evaluate_every=40),
+    {
+        "name": "record_sst2",
+        "tokenizer.word_ngrams": 2,
+        "tokenizer.character_ngrams": 5,
+        "ngram_l2": 3e-5,
+        "training.steps": 400,
+        "training.evaluate_every": 40,
+    },
 )

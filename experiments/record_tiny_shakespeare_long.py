@@ -11,30 +11,25 @@ result    validation loss 1.4360 +- 0.0075, all replicas together (--replica all
           value residuals: 1.4584 (seed 0)
 """
 
-import dataclasses
-
 from experiments.record_tiny_shakespeare import Convolved
 from experiments.record_tiny_shakespeare import experiment as record
+from tlite import override
 from tlite.models import Attention
 
-experiment = dataclasses.replace(
+experiment = override(
     record,
-    name="record_tiny_shakespeare_long",
-    model=dataclasses.replace(
-        record.model,
-        context=256,
-        width=192,
-        num_heads=6,
-        dropout=0.15,
-        attention=Convolved(Attention("mixed", query_key_norm=True, zero_output=True)),
-    ),
-    training=dataclasses.replace(
-        record.training,
-        steps=4_800,
-        learning_rate=5e-3,
-        warmup_steps=100,
-        weight_decay=0.1,
-        seeds=3,
-        evaluate_every=800,
-    ),
+    {
+        "name": "record_tiny_shakespeare_long",
+        "model.context": 256,
+        "model.width": 192,
+        "model.num_heads": 6,
+        "model.dropout": 0.15,
+        "model.attention": Convolved(Attention("mixed", query_key_norm=True, zero_output=True)),
+        "training.steps": 4_800,
+        "training.learning_rate": 5e-3,
+        "training.warmup_steps": 100,
+        "training.weight_decay": 0.1,
+        "training.seeds": 3,
+        "training.evaluate_every": 800,
+    },
 )

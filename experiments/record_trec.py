@@ -7,14 +7,17 @@ result    test accuracy 90.8 +- 0.4 %, all replicas together (--replica all) 91.
           (TF-IDF + logistic regression 88.6; `trec` 88.4, with --wide.bigrams 60000 89.4)
 """
 
-import dataclasses
-
 from experiments.trec import experiment as trec
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     trec,
-    name="record_trec",
-    tokenizer=dataclasses.replace(trec.tokenizer, word_ngrams=2, character_ngrams=5),
-    ngram_l2=3e-6,
-    training=dataclasses.replace(trec.training, steps=500, evaluate_every=50),
+    {
+        "name": "record_trec",
+        "tokenizer.word_ngrams": 2,
+        "tokenizer.character_ngrams": 5,
+        "ngram_l2": 3e-6,
+        "training.steps": 500,
+        "training.evaluate_every": 50,
+    },
 )

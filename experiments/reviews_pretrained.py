@@ -9,19 +9,21 @@ time      17 min beside other work
 result    test accuracy 44.7 +- 1.2 %, from scratch 46.8 +- 0.9 %
 """
 
-import dataclasses
-
 from experiments.reviews import experiment as reviews
-from tlite.experiment import Pretraining, Words
+from tlite import override
+from tlite.experiment import Pretraining
 
-experiment = dataclasses.replace(
+experiment = override(
     reviews,
-    name="reviews_pretrained",
-    tokenizer=Words(min_document_frequency=5, marks=True),
-    model=dataclasses.replace(reviews.model, context=256, width=64),
-    pretraining=Pretraining(
-        pretraining_steps=1500,
-        pretraining_batch_size=16,
-        unlabelled=("reviews/binary_extra.jsonl.gz",),
-    ),
+    {
+        "name": "reviews_pretrained",
+        "tokenizer.min_document_frequency": 5,
+        "model.context": 256,
+        "model.width": 64,
+        "pretraining": Pretraining(
+            pretraining_steps=1500,
+            pretraining_batch_size=16,
+            unlabelled=("reviews/binary_extra.jsonl.gz",),
+        ),
+    },
 )

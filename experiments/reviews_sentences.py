@@ -6,13 +6,7 @@ time      4 min for the five
 result    test accuracy 82.1 +- 0.3 %; the whole texts' 82.8 +- 0.6 % (`reviews_binary`)
 """
 
-import dataclasses
-
 from experiments.reviews_binary import experiment as binary
+from tlite import override
 
-experiment = dataclasses.replace(
-    binary,
-    name="reviews_sentences",
-    sentences=12,
-    model=dataclasses.replace(binary.model, context=32),
-)
+experiment = override(binary, {"name": "reviews_sentences", "sentences": 12, "model.context": 32})

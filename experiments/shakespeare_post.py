@@ -6,12 +6,14 @@ time      about as long as `shakespeare`
 result    three seeds: validation perplexity 6.524 +- 0.045 (loss 1.8755 +- 0.0069)
 """
 
-import dataclasses
-
 from experiments.shakespeare import experiment as shakespeare
+from tlite import override
 
-experiment = dataclasses.replace(
+experiment = override(
     shakespeare,
-    name="shakespeare_post",
-    training=dataclasses.replace(shakespeare.training, learning_rate=1e-3, schedule="constant"),
+    {
+        "name": "shakespeare_post",
+        "training.learning_rate": 1e-3,
+        "training.schedule": "constant",
+    },
 )

@@ -9,10 +9,9 @@ time      a minute and a half for the five
 result    test accuracy 79.9 % (SD 0.8), with bigrams 81.2 % (SD 0.8; TF-IDF + LR 81.2)
 """
 
+from experiments.reviews import experiment as reviews
+from tlite import override
 from tlite.data import LabelledText
-from tlite.experiment import ClassifierExperiment, Words
-from tlite.models import ClassifierConfig, Embedding, Pool
-from tlite.training import TrainingConfig
 
 data = LabelledText(
     training=("sst2/train.tsv.gz",),
@@ -23,30 +22,17 @@ data = LabelledText(
     label_column="label",
     labels={"0": "negative", "1": "positive"},
 )
-
-experiment = ClassifierExperiment(
-    name="sst2",
-    data=data,
-    tokenizer=Words(min_document_frequency=2, marks=True),
-    model=ClassifierConfig(
-        context=50,
-        num_heads=4,
-        width=64,
-        block="pre_norm",
-        positions="learned",
-        embedding=Embedding(init_std=0.1, word_dropout=0.4),
-        pool=Pool("mean"),
-        dropout=0.3,
-    ),
-    training=TrainingConfig(
-        steps=800,
-        batch_size=64,
-        learning_rate=3e-3,
-        schedule="cosine",
-        label_smoothing=0.1,
-        best_metric="accuracy",
-        seeds=5,
-        precision="float32",
-        evaluate_every=60,
-    ),
+experiment = override(
+    reviews,
+    {
+        "name": "sst2",
+        "data": data,
+        "model.context": 50,
+        "model.width": 64,
+        "model.num_heads": 4,
+        "model.dropout": 0.3,
+        "model.embedding.word_dropout": 0.4,
+        "training.steps": 800,
+        "training.precision": "float32",
+    },
 )

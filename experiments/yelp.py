@@ -9,23 +9,19 @@ time      -
 result    not measured: the hub was out of reach
 """
 
-import dataclasses
-
 from experiments.reviews import STARS
 from experiments.reviews import experiment as reviews
+from tlite import override
 from tlite.data import LabelledText
 
-experiment = dataclasses.replace(
-    reviews,
-    name="yelp",
-    data=LabelledText(
-        hub="Yelp/yelp_review_full",
-        training=("train",),
-        test=("test",),
-        validation_fraction=0.01,
-        split_by="row",
-        text_column="text",
-        label_column="label",
-        labels={str(index): name for index, name in enumerate(STARS)},
-    ),
+data = LabelledText(
+    hub="Yelp/yelp_review_full",
+    training=("train",),
+    test=("test",),
+    validation_fraction=0.01,
+    split_by="row",
+    text_column="text",
+    label_column="label",
+    labels={str(index): name for index, name in enumerate(STARS)},
 )
+experiment = override(reviews, {"name": "yelp", "data": data})

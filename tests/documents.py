@@ -3,9 +3,9 @@
 Links lead somewhere, commands are known with their options, Python runs, and a figure of a table
 stands in what a command has written into experiments/results.
 
-RESULTS' tables are those that experiments/tables.py writes. A row of README's table of commands is
-checked against the log of that name: `make record-trec` against record-trec.log. Numbers of others
-stand in RESULTS.md's table of what is compared with, beside their sources.
+RESULTS' tables are those that experiments/tools/tables.py writes. A row of README's table of
+commands is checked against the log of that name: `make record-trec` against record-trec.log.
+Numbers of others stand in RESULTS.md's table of what is compared with, beside their sources.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments import tables as results
+from experiments.tools import tables as results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -185,7 +185,7 @@ def unproven_figures(document: Path) -> list[str]:
 
 def tables_by_hand(text: str) -> list[str]:
     """Why the tables of RESULTS are not those of the logs: all but the sources of others are."""
-    faults = [] if results.written(text) == text else ["run python -m experiments.tables"]
+    faults = [] if results.with_tables(text) == text else ["run python -m experiments.tools.tables"]
     by_hand = re.sub(r"<!-- table: .*?<!-- end -->", "", text, flags=re.S)
     headers = (header for header, _ in tables(by_hand) if header[0] != SOURCES)
     faults += [f"a table of no log: {', '.join(header)}" for header in headers]

@@ -67,7 +67,7 @@ def test_a_table_of_results_that_is_not_the_logs_is_found(tmp_path):
     text = documents.FIGURES.read_text(encoding="utf-8")
     loss = re.search(r"1\.\d{4} \(", text)[0]
     (stale,) = documents.tables_by_hand(text.replace(loss, "1.0000 (", 1))
-    assert "run python -m experiments.tables" in stale
+    assert "run python -m experiments.tools.tables" in stale
     (by_hand,) = documents.tables_by_hand(f"{text}\n| command | loss |\n| --- | --- |\n| a | 1 |\n")
     assert "a table of no log: command, loss" in by_hand
     (unseen,) = documents.tables_by_hand(text.replace("(results/study.log)", ""))[1:]

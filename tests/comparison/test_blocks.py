@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.coverage import autoregressive, scenes, text_coverage
+from experiments.tools.coverage import autoregressive, scenes, text_coverage
 from tlite.comparison.blocks import (
     block_length,
     in_blocks,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from experiments.coverage import RATIOS, coverage
+from experiments.tools.coverage import RATIOS, coverage
 from tlite.comparison.blocks import Table
 from tlite.comparison.statistics import (
     MAX_SEEDS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.gutenberg import plays, prepare
+from experiments.tools.gutenberg import plays, prepare
 
 SMALL = "ACT I\n\nSCENE I. A room.\n\nROWAN.\nGood day.\n\nHAZEL.\n{}\n"
 

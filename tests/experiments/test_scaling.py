@@ -1,11 +1,12 @@
-"""The experiment of the scaling law: its grid, and what it says of a study."""
+"""Tests of the scaling experiment: its grid, and the report of a study."""
 
 import json
 
 import numpy as np
 import pytest
 
-from experiments.scaling import BUDGETS, SIZES, experiment, main, report, variants
+from experiments.scaling import BUDGETS, SIZES, experiment, variants
+from experiments.tools.scaling import main, report
 from tlite.comparison.scaling import Law
 from tlite.comparison.study import Study, Variant
 from tlite.config import to_dict
@@ -21,34 +22,32 @@ def tokens_of(variant):
 
 @pytest.fixture
 def study(tmp_path):
-    """A study of the grid whose losses are a law's."""
-    found = []
+    """A study of the grid whose losses follow a law."""
+    entries = []
     for name, each in variants.items():
         parameters = 12 * each.model.width**2 * each.model.num_blocks
-        found.append(Variant(name, name, to_dict(each), {}, parameters, ended=True))
+        entries.append(Variant(name, name, to_dict(each), {}, parameters, ended=True))
         loss = TRUE.loss(parameters, tokens_of(each))
         line = {"step": each.training.steps, "split": "validation", "loss": loss}
         line["loss_replicas"] = [loss, loss]
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    study = Study(tmp_path, experiment.name, tuple(found))
+    study = Study(tmp_path, experiment.name, tuple(entries))
     study.write()
     return study
 
 
-def test_the_grid_is_whole_and_each_run_ends_with_its_budget():
+def test_each_variant_of_the_grid_ends_at_its_budget():
     assert len(variants) == len(SIZES) * len(BUDGETS)
     for name, each in variants.items():
         size, budget = name.split("-")
         assert (each.model.width, each.model.num_blocks) == SIZES[size]
         assert tokens_of(each) == pytest.approx(BUDGETS[budget], rel=2e-3)
-        assert (each.training.schedule, each.training.evaluate_every) == (
-            "cosine",
-            each.training.steps,
-        )
+        assert each.training.schedule == "cosine"
+        assert each.training.evaluate_every == each.training.steps
 
 
-def test_what_is_planted_is_told_and_predicted(study, capsys):
+def test_a_planted_law_is_recovered_and_predicts(study, capsys):
     report(study.folder)
     out = capsys.readouterr().out
     largest = out.partition("left out of the fit:")[2].partition("compute-optimal")[0]
@@ -59,7 +58,7 @@ def test_what_is_planted_is_told_and_predicted(study, capsys):
     assert (study.folder / "scaling-law.png").stat().st_size > 10_000
 
 
-def test_what_is_not_finished_is_left_out_and_named(study, capsys):
+def test_unfinished_variants_are_left_out_and_named(study, capsys):
     study.changed("24x2-4M", ended=False).write()
     report(study.folder)
     out = capsys.readouterr().out
@@ -67,7 +66,7 @@ def test_what_is_not_finished_is_left_out_and_named(study, capsys):
     assert "\n   24x2-4M " not in out
 
 
-def test_too_little_is_told(study, capsys, monkeypatch):
+def test_too_few_runs_are_an_error(study, capsys, monkeypatch):
     for name in variants:
         study = study if name.endswith("-1M") else study.changed(name, ended=False)
     study.write()

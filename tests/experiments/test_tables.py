@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import tables
+from experiments.tools import tables
 
 CLASSIFIER = """$ tlite train trec --wide.bigrams 60000
 900 training texts, 100 validation texts

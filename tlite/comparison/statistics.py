@@ -55,7 +55,7 @@ class Variance(NamedTuple):
         alone. With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds
         is large and its estimate small by chance. 0 lies outside of the widest if and only if all
         three tests reject it (an intersection-union test: Berger 1982, "Multiparameter hypothesis
-        testing and acceptance sampling"). `python -m experiments.coverage` prints its coverage.
+        testing and acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
         """
         return reduce(np.maximum, (quantile(dof) * np.sqrt(v) for v, dof in self._intervals))
 

@@ -151,7 +151,7 @@ class TinyShakespeare(Download):
 
 @dataclass(frozen=True)
 class Shakespeare(Download):
-    """All the plays: Project Gutenberg's complete works (#100), by `experiments/gutenberg.py`."""
+    """All the plays: Project Gutenberg's complete works (#100), parsed."""
 
     validation_fraction: float = 0.05
     """The last part of the text, kept for validation."""
@@ -163,7 +163,7 @@ class Shakespeare(Download):
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
     def load(self) -> str:
-        parser = run_file(shipped_experiments() / "gutenberg.py")
+        parser = run_file(shipped_experiments() / "tools" / "gutenberg.py")
         try:
             return parser.prepare(super().load())
         except ValueError as error:

@@ -1,6 +1,6 @@
 """Coverage of the 95 % intervals of `tlite.comparison` in simulated studies:
 
-    .venv/bin/python -m experiments.coverage
+    .venv/bin/python -m experiments.tools.coverage
 
 Seeds and examples are drawn anew in each study. The first table is of independent examples, by the
 numbers of seeds S and examples (or blocks) N, and by the standard deviation that seeds give to the
@@ -103,7 +103,7 @@ def text_coverage(draw: Callable, windows: int, studies: int = 1000) -> tuple[fl
 
 
 def main() -> None:
-    print("$ python -m experiments.coverage")
+    print("$ python -m experiments.tools.coverage")
     print("coverage in %, in brackets of the wider part alone; columns: SD of seeds / of examples")
     print(f"  S    N  {''.join(f'{ratio:>15g}' for ratio in RATIOS)}")
     for seeds in SEEDS:

@@ -1,8 +1,7 @@
-"""The pictures of the README, light and dark: `make pictures` draws them into experiments/pictures.
+"""Draw the pictures of the README, light and dark, into experiments/pictures: `make pictures`.
 
-Attention and the induction head are of models that are trained for them, in three minutes; the
-comparison, the scaling law and the benchmark are drawn from what their commands have written into
-experiments/results (RESULTS.md says which).
+Attention and induction are those of models that are trained here, in three minutes. The other
+pictures are drawn from what their commands have printed into experiments/results.
 """
 
 import io
@@ -11,7 +10,6 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -25,9 +23,10 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Curve
 from PIL import Image
 
+from experiments.tools.scaling import fit_smaller, plot_losses
 from tlite import functional as F
-from tlite.comparison import scaling
-from tlite.inspection import repeated_tokens, run, score_attention_patterns
+from tlite import inspection
+from tlite.comparison.scaling import Runs
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible
 from tlite.runs import Run
@@ -35,15 +34,15 @@ from tlite.runs.experiment_files import load_experiment
 from tlite.runs.models import load
 from tlite.training import Trainer, TrainingConfig, generator_task
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES = ROOT / "results", ROOT / "pictures"
 THEMES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}  # ink, lines
-COLOURS = ["#4c8dff", "#e5534b", "#46a758", "#d29922", "#a371f7", "#39c5cf"]  # fine on both
+COLOURS = ["#4c8dff", "#e5534b", "#46a758", "#d29922", "#a371f7", "#39c5cf"]  # legible on both
 WIDTH = 7.0  # inches, of 110 dots
 
 
 def theme(name: str) -> AbstractContextManager:
-    """Ink and lines for a light or a dark page; the ground is the page's own."""
+    """Return the settings for a light or a dark page, whose background shows through."""
     ink, lines = THEMES[name]
     inks = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
     return matplotlib.rc_context(
@@ -59,7 +58,7 @@ def new_figure(height: float, columns: int = 1) -> tuple[Figure, np.ndarray]:
 
 
 def save(name: str, draw: Callable[[], Figure]) -> None:
-    """Both themes of a picture, in a palette of 128 colours."""
+    """Write both themes of a picture, in a palette of 128 colours."""
     PICTURES.mkdir(exist_ok=True)
     for kind in THEMES:
         with theme(kind):
@@ -91,51 +90,28 @@ def comparison() -> Figure:
 
 
 def scaling_law() -> Figure:
-    """Losses by size and text; the largest size is left out of the fit and predicted."""
-    found = json.loads((RESULTS / "scaling.json").read_text())
-    runs = scaling.Runs(*(np.array(found[name], float) for name in scaling.Runs._fields))
-    held = runs.parameters == runs.parameters.max()
-    fitted, largest = runs.chosen(~held), runs.chosen(held)
-    law = scaling.fit(fitted)
-    laws = scaling.bootstrap(fitted, law)
-    drawn = scaling.interval(
-        scaling.predictions(fitted, law, laws, largest.parameters, largest.tokens)
-    )
+    """Losses by size and tokens; the law predicts those of the largest size."""
+    measured = json.loads((RESULTS / "scaling.json").read_text())
+    runs = Runs(*(np.array(measured[name], float) for name in Runs._fields))
     figure, ((axes,),) = new_figure(3.6)
-    reach = np.geomspace(runs.tokens.min(), runs.tokens.max(), 100)
-    for size, colour in zip(np.unique(runs.parameters), reversed(COLOURS), strict=True):
-        one, curve = runs.chosen(runs.parameters == size), law.loss(size, reach)
-        axes.plot(reach, curve, "--" if size in largest.parameters else "-", color=colour)
-        axes.plot(one.tokens, one.losses.mean(1), "o", color=colour)
-        label = f"{size / 1000:.0f}k"
-        end = {"xytext": (6, -3), "textcoords": "offset points"}
-        axes.annotate(label, (reach[-1], curve[-1]), color=colour, **end)
-    axes.fill_between(largest.tokens, *drawn, color=COLOURS[0], alpha=0.25, lw=0)
-    said = f"{label} is left out of the fit: the band is what it predicts"
-    axes.text(0.02, 0.03, said, transform=axes.transAxes)
-    ticks = np.array([1, 2, 4, 8]) * 1e6
-    axes.set(xscale="log", xlabel="characters trained on", ylabel="validation loss (nats)")
-    axes.set_xticks(ticks, [f"{tick / 1e6:.0f} million" for tick in ticks])
-    axes.minorticks_off()
-    axes.grid(alpha=0.5)
+    plot_losses(axes, runs, fit_smaller(runs))
     return figure
 
 
 def benchmark() -> Figure:
-    """Tokens per second of a model of GPT-2's shape, beside transformers; and how often as many."""
+    """Tokens per second of a model of GPT-2's shape, beside transformers, and their ratio."""
     log = (RESULTS / "bench-only-gpt2.log").read_text(encoding="utf-8")
     works = re.findall(r"^GPT-2's shape, [^:]*: (.*?)\n(.*?)\(seconds", log, flags=re.S | re.M)
     figure, grid = new_figure(2.1, len(works))
-    for axes, (what, rows) in zip(grid[0], works, strict=True):
+    for axes, (title, rows) in zip(grid[0], works, strict=True):
         rates = re.findall(r"^  ([\w ,]+?) {2,}([\d,]+) ", rows, flags=re.M)
         names = [name.removeprefix("Hugging Face, ") for name, _ in rates]
-        numbers = [int(rate.replace(",", "")) for _, rate in rates]
-        axes.barh(names, numbers, color=[COLOURS[0], *[COLOURS[3]] * (len(names) - 1)])
-        for place, number in enumerate(numbers):
-            axes.text(number, place, f" {number:,}", va="center")
+        values = [int(rate.replace(",", "")) for _, rate in rates]
+        bars = axes.barh(names, values, color=[COLOURS[0], *[COLOURS[3]] * (len(names) - 1)])
+        axes.bar_label(bars, [f" {value:,}" for value in values])
         ratio = re.search(r"tlite / .*: ([\d.]+) ", rows)[1]
-        axes.set_title(f"{what.replace('(s)', 's')}\n{ratio} times as fast", fontsize=9)
-        axes.set(xlim=(0, 1.3 * max(numbers)), xticks=[])
+        axes.set_title(f"{title.replace('(s)', 's')}\n{ratio} times as fast", fontsize=9)
+        axes.set(xlim=(0, 1.3 * max(values)), xticks=[])
         axes.invert_yaxis()
         axes.spines[:].set_visible(False)
         axes.tick_params(left=False)
@@ -146,7 +122,7 @@ VOCABULARY, CONTEXT = 32, 32
 
 
 def draw_repeated(data, rng, step, size):
-    """Inputs and targets (B, T): random tokens that begin again after 5 to 16 of them."""
+    """Return inputs and targets (B, T): random tokens repeated with a period of 5 to 16."""
     rng = F.fold_in(rng, step)
     once = jax.random.randint(rng, (size, CONTEXT), 0, VOCABULARY)
     period = jax.random.randint(F.fold_in(rng, 1), (size, 1), 5, 17)
@@ -155,9 +131,10 @@ def draw_repeated(data, rng, step, size):
 
 
 def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Steps, the induction score of both blocks' only heads at them (N, 2), and each step's loss.
+    """Train the model of notebooks/08_inside.py on repeated tokens.
 
-    The task and the model are those of notebooks/08_inside.py.
+    Returns:
+        Steps (N,), the induction score of each block's head at them (N, 2), the loss of each step.
     """
     config = GeneratorConfig(
         vocabulary_size=VOCABULARY,
@@ -175,12 +152,13 @@ def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
     )
     task = generator_task(config)._replace(draw=draw_repeated)
     trainer = Trainer(task, training, jnp.zeros(0, int))
-    twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
+    repeated = inspection.repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
     state, scores, losses = trainer.init(), [], []
     steps = list(range(0, training.steps + 1, 25))
     for step in steps:
         (model,) = trainer.models(state.parameters)
-        scores.append(np.asarray(score_attention_patterns(model, twice)["induction"])[:, 0])
+        patterns = inspection.score_attention_patterns(model, repeated)
+        scores.append(np.asarray(patterns["induction"])[:, 0])
         if step < training.steps:
             state, history = trainer.train(state, step, 25)
             losses.extend(history["loss"][:, 0])
@@ -201,72 +179,66 @@ def induction(steps: list[int], scores: np.ndarray, losses: np.ndarray) -> Figur
     return figure
 
 
-BLOCK, HEAD = 1, 1  # one that looks for where words begin
+BLOCK, HEAD = 1, 1  # a head that finds where words begin
 TEXT = "raise ValueError if the value is not a number"
 
 
-def plot_head_lines(weights: np.ndarray, tokens: list[str], least: float = 0.1) -> Figure:
-    """One head's attention (T, T) as arcs from each token to those it looks at.
+def attention_arcs(weights: np.ndarray, tokens: list[str], threshold: float = 0.1) -> Figure:
+    """Draw one head's attention (T, T) as arcs from each query to its keys.
 
-    The larger the weight, the wider the arc; below `least` there is none. A token that looks at
-    itself has a bar above it.
+    The width grows with the weight; weights below the threshold are left out. A query that
+    attends to itself has a bar above it.
     """
-    marks = [visible(token) for token in tokens]
-    ends = np.cumsum([max(len(mark.replace("\\", "")), 1) + 0.35 for mark in marks])  # in letters
-    middle, width = (np.r_[0, ends[:-1]] + ends) / 2, ends[-1]
-    arcs = np.argwhere(weights >= least)
-    height = 0.5 * max([*np.abs(middle[arcs[:, 0]] - middle[arcs[:, 1]]), 4.0])
-    tall = max(WIDTH / width * (height + 3.2), 0.8)
-    figure, axes = plt.subplots(figsize=(WIDTH, tall), layout="constrained")
-    for query, key in arcs:
+    labels = [visible(token) for token in tokens]
+    ends = np.cumsum([max(len(label.replace("\\", "")), 1) + 0.35 for label in labels])
+    middle, width = (np.r_[0, ends[:-1]] + ends) / 2, ends[-1]  # in letters
+    pairs = np.argwhere(weights >= threshold)
+    height = 0.5 * max([*np.abs(middle[pairs[:, 0]] - middle[pairs[:, 1]]), 4.0])
+    size = WIDTH, max(WIDTH / width * (height + 3.2), 0.8)
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    for query, key in pairs:
         (start, end), weight = middle[[query, key]], weights[query, key]
         top = 0.9 + abs(start - end) * 2 / 3
-        points = [(start, 0.9), (start, top), (end, top), (end, 0.9)]  # half an ellipse, nearly
+        points = [(start, 0.9), (start, top), (end, top), (end, 0.9)]  # nearly half an ellipse
         if query == key:
             points = [(start + shift, 1.0) for shift in (-0.3, -0.1, 0.1, 0.3)]
         curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
         style = {"lw": 0.5 + 2.5 * weight, "alpha": min(0.15 + 0.85 * weight, 1.0)}
         axes.add_patch(PathPatch(curve, fill=False, ec=COLOURS[0], capstyle="round", **style))
-    size = min(72 * WIDTH / width * 1.25, 14)
-    for mark, place in zip(marks, middle, strict=True):
-        faint = {"alpha": 0.45} if mark.strip("␣↵⇥") == "" else {}
-        axes.text(place, 0.1, mark, ha="center", va="baseline", fontsize=size, **faint)
+    style = {"ha": "center", "va": "baseline", "fontsize": min(72 * WIDTH / width * 1.25, 14)}
+    for label, x in zip(labels, middle, strict=True):
+        axes.text(x, 0.1, label, alpha=1.0 if label.strip("␣↵⇥") else 0.45, **style)
     axes.set(xlim=(-0.4, width + 0.4), ylim=(-0.6, height + 1.2))
     axes.axis("off")
     return figure
 
 
-def weights_of(folder: Path) -> np.ndarray:
-    """The head's weights (T, T) in the run of a folder."""
-    model, tokenizer = load(folder)
+def head_weights(run: Path) -> np.ndarray:
+    """Return the weights (T, T) of the head on the text."""
+    model, tokenizer = load(run)
     name = f"blocks.{BLOCK}.attention.weights"
-    _, inside = run(model, jnp.asarray(tokenizer.encode(TEXT)), capture=name)
-    return np.asarray(inside[name])[HEAD]
+    _, captured = inspection.run(model, jnp.asarray(tokenizer.encode(TEXT)), capture=name)
+    return np.asarray(captured[name])[HEAD]
 
 
-@dataclass
-class Options:
-    """Draw the pictures of the README."""
+def main(demo: Path | None = None) -> None:
+    """Draw the pictures of the README.
 
-    demo: Path | None = None
-    """A run of `make demo`; one is trained unless given."""
-
-
-def main() -> None:
-    options = tyro.cli(Options)
+    Args:
+        demo: A run of `make demo`; trained if None.
+    """
     matplotlib.use("Agg")
     save("comparison", comparison)
     save("scaling-law", scaling_law)
     save("benchmark", benchmark)
-    found = train_induction()
-    save("induction", lambda: induction(*found))
+    training = train_induction()
+    save("induction", lambda: induction(*training))
     with tempfile.TemporaryDirectory() as folder:
-        demo = options.demo
         if demo is None:
             Run.create(load_experiment("demo"), demo := Path(folder, "demo")).train()
-        weights = weights_of(demo)
-        save("attention", lambda: plot_head_lines(weights, [*TEXT]))
+        weights = head_weights(demo)
+    save("attention", lambda: attention_arcs(weights, [*TEXT]))
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)
