@@ -481,7 +481,7 @@ def check_same_tokens(tokenizer: Any, corpus_tokenizer: Tokenizer | None) -> Non
         raise UserError("the corpus has other tokens than the pretrained model: prepare it anew")
 
 
-def fit_to_corpus(experiment: GeneratorExperiment) -> GeneratorExperiment:
+def fit_to_corpus(experiment: Any) -> Any:
     """Return the experiment with as many embedding rows as its corpus has tokens.
 
     Rows padded to a multiple, as gpt2's 50,304 for 50,257 tokens, stay. A change is printed.
