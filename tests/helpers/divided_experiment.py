@@ -10,7 +10,7 @@ from tlite.models import GeneratorConfig
 from tlite.runs import GeneratorRun
 from tlite.training import TrainingConfig, sharding
 
-sharding.WHOLE_BELOW = 64
+sharding.MIN_SHARDED_SIZE = 64
 GeneratorRun.report = lambda *_: None
 
 experiment = GeneratorExperiment(

@@ -28,7 +28,7 @@ def several(tmp_path_factory):
 @pytest.fixture
 def alone(monkeypatch):
     """The parameters (M, ...) and losses that this process trains on so many devices."""
-    monkeypatch.setattr(sharding, "WHOLE_BELOW", 64)
+    monkeypatch.setattr(sharding, "MIN_SHARDED_SIZE", 64)
     devices = jax.devices()
 
     def call(run, number, **settings):

@@ -13,7 +13,7 @@ from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.models import GeneratorConfig, LMHead
 from tlite.planning.plan import (
     bytes_on_a_device,
-    exchanged,
+    collectives,
     plan,
     planned_trainer,
     read_mesh,
@@ -69,7 +69,7 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
 
 
 def test_large_arrays_are_divided_and_those_that_cannot_be_are_named(capsys, monkeypatch):
-    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
     model = dataclasses.replace(EXPERIMENT.model, vocabulary_size=61, context=15, width=30)
     experiment = dataclasses.replace(EXPERIMENT, model=model)
     assert "not divided" not in planned(capsys, sharding="fsdp")
@@ -159,12 +159,12 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 def test_loops_count_as_often_as_they_run_and_starts_once():
     gathered = 12 * 8 * 96 * 2
-    assert exchanged(TPU) == {"all-reduce": (1, 32), "all-gather": (12, gathered)}
+    assert collectives(TPU) == {"all-reduce": (1, 32), "all-gather": (12, gathered)}
 
 
 def test_a_loop_of_unknown_length_counts_once():
     program = TPU.replace("constant(12)", "get-tuple-element(%p), index=1")
-    assert exchanged(program)["all-gather"][0] == 1
+    assert collectives(program)["all-gather"][0] == 1
 
 
 def test_what_a_program_exchanges_by_hand():
@@ -184,6 +184,6 @@ def test_what_a_program_exchanges_by_hand():
 
     arrays = [jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=rows)]
     arrays.append(jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows))
-    found = exchanged(jax.jit(step).lower(*arrays).compile().as_text())
+    found = collectives(jax.jit(step).lower(*arrays).compile().as_text())
     assert found["all-gather"] == (5, 5 * 64 * 64 * 4)
     assert found["all-reduce"] == (5, 5 * 64 * 64 * 4)

@@ -233,7 +233,7 @@ def test_unsupported_mixed_precision_makes_no_folder(binary, tmp_path, monkeypat
 
     monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
     mixed = varied(binary, precision="mixed")
-    assert "mixed precision can't be" in complaint(Run.create, mixed, tmp_path / "run")
+    assert "mixed precision is not possible" in complaint(Run.create, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

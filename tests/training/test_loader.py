@@ -104,7 +104,7 @@ def test_where_calls_are_cut_changes_no_bit():
     [(2, {"per_device_batch_size": 2}), (4, {"sharding": "fsdp"})],
 )
 def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
-    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
     monkeypatch.setattr("tlite.training.loader.BUFFER_BYTES", 3 * 8 * 9 * 2)
     trainer = streamed(num_devices, **changes)
     assert trainer.loader.max_steps_per_call == 3  # of a call

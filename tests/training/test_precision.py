@@ -134,7 +134,9 @@ def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, m
     found, reason = precision.choose_precision("auto")
     assert found == "float32"
     assert "refuses" in reason
-    with pytest.raises(UserError, match=r"mixed precision can't be: XLA refuses .*RuntimeError"):
+    with pytest.raises(
+        UserError, match=r"mixed precision is not possible: XLA refuses .*RuntimeError"
+    ):
         precision.choose_precision("mixed")
 
 

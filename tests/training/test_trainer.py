@@ -31,7 +31,7 @@ SHARDED = {"sharding": "fsdp", "fsdp_inner": 2}
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
     """Arrays of 64 elements or more are divided."""
-    monkeypatch.setattr("tlite.training.sharding.WHOLE_BELOW", 64)
+    monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
 
 
 @functools.cache

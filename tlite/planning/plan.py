@@ -1,4 +1,4 @@
-"""What a training step would take on devices that are not there: it is compiled, and not run."""
+"""Memory, exchanges and time of a training step on devices that do not exist."""
 
 import dataclasses
 import math
@@ -69,7 +69,7 @@ def plan(
     number, by_model = read_mesh(mesh, tpu, experiment.training.fsdp_inner)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
-        raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
+        raise UserError(f"--mesh {mesh} needs {number} devices, but there are {len(devices)}")
     training = dataclasses.replace(experiment.training, fsdp_inner=by_model)
     if training.precision == "auto":
         training = dataclasses.replace(training, precision="mixed")
@@ -98,10 +98,10 @@ def check_plan(experiment: Experiment, hardware: str | None, utilisation: float)
 
 
 def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
-    """Devices in all, and of these over how many a second axis lies, which the config may say too.
+    """Return the number of devices and the size of the second axis.
 
     Raises:
-        UserError: it is no such mesh, or not the config's; or there can be no such TPU slice.
+        UserError: the mesh or the TPU slice is invalid, or contradicts the config.
     """
     if tpu is not None:
         kind, _, shape = tpu.partition(":")
@@ -118,13 +118,15 @@ def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[i
     if math.prod(sizes) > 2**16:
         raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
     if len(sizes) > 1 and fsdp_inner not in (1, sizes[1]):
-        told = f"--mesh {mesh} divides a model over {sizes[1]} devices"
-        raise UserError(f"{told}, but --fsdp-inner over {fsdp_inner}: leave one out")
+        raise UserError(
+            f"--mesh {mesh} divides a model over {sizes[1]} devices, but --fsdp-inner over "
+            f"{fsdp_inner}: leave one out"
+        )
     return math.prod(sizes), sizes[1] if len(sizes) > 1 else fsdp_inner
 
 
 def tpu_devices(tpu: str) -> list:
-    """The devices of a TPU slice that is not there, as its compiler (libtpu) knows them.
+    """Return the devices of a TPU slice that does not exist, from its compiler (libtpu).
 
     Raises:
         UserError: libtpu is missing, or knows no such slice.
@@ -146,10 +148,7 @@ def tpu_devices(tpu: str) -> list:
 
 
 def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: list) -> Trainer:
-    """A trainer of a generator whose devices are not there: it can only be lowered.
-
-    Of the batches of a corpus it is told the shapes, for one step.
-    """
+    """Return a trainer of a generator on devices that do not exist; it can only be lowered."""
 
     def load(config: TrainingConfig, mesh: Mesh) -> PrefetchingLoader:
         example = np.zeros((1, model.context + 1), np.uint16)
@@ -160,7 +159,7 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
 
 
 def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
-    """The sizes of the model and of an update, and how both lie over the devices."""
+    """Print the sizes of model and update, and their layout on the devices."""
     examples = planned.config.batch_size * planned.config.gradient_accumulation_steps
     print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
     print(f"attention {dict(describe_components(model))['attention']}")
@@ -176,7 +175,7 @@ def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None
 
 
 def print_parameters(planned: Trainer) -> None:
-    """Shape and rules of each parameter; those of all blocks alike in one line."""
+    """Print shape and rules of each parameter, equal ones of all blocks in one line."""
     rules = parameter_rules(planned.config, planned.shapes)
     lines = {
         f"  {re.sub(r'[.][0-9]+[.]', '.*.', name):40s} {planned.shapes[name].shape!s:16s} {rule}": 0
@@ -186,20 +185,20 @@ def print_parameters(planned: Trainer) -> None:
 
 
 def print_memory(planned: Trainer, compiled: Any) -> None:
-    """What a device holds, what of that could not be divided, and what it sends in an update."""
+    """Print the bytes on a device, what could not be sharded, and the exchanges of an update."""
     print("bytes on a device:")
     for name, size in bytes_on_a_device(planned, compiled).items():
         print(f"  {name:34s} {size / 2**30:8.2f} GiB")
-    if kept := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
-        kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in kept)
-        print(f"not divided, as their axes don't allow it: {', '.join(kinds)}")
+    if unsharded := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
+        patterns = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in unsharded)
+        print(f"not divided, as their axes don't allow it: {', '.join(patterns)}")
     print("exchanged by a device in an update:")
-    for kind, (count, size) in exchanged(compiled.as_text()).items():
+    for kind, (count, size) in collectives(compiled.as_text()).items():
         print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
 
 
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
-    """What is kept between steps, what is needed inside of one, and all of it."""
+    """Return the bytes on a device: between steps, inside of one, and in total."""
     replicas = planned.abstract_state
     memory = compiled.memory_analysis()
     inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -212,7 +211,7 @@ def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
 
 
 def print_time(planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float) -> None:
-    """FLOPs of an update and of the run and, where the hardware is known, their time."""
+    """Print the FLOPs of an update and of the run, and their time on known hardware."""
     config = planned.config
     tokens = config.batch_size * config.gradient_accumulation_steps * model.context * config.seeds
     flops = flops_of_generator(model)
@@ -228,15 +227,15 @@ def print_time(planned: Trainer, model: GeneratorConfig, hardware: str, utilisat
     )
 
 
-def exchanged(program: str) -> dict[str, tuple[int, int]]:
-    """{kind of collective: (how many, bytes of their results)}, on each device and for a step.
+def collectives(program: str) -> dict[str, tuple[int, int]]:
+    """Return {kind of collective: (number, bytes of the results)} of a device and a step.
 
-    What stands in a loop counts as often as the loop runs, where that is known: the outermost, over
-    the steps of a call, is not.
+    An operation in a loop counts as often as the loop runs, if that is known; the outermost loop,
+    over the steps of a call, is counted once.
     """
     counts, sizes = Counter(), Counter()
-    found = COMPUTATION.findall(program)
-    computations = {entry + name: lines.splitlines() for entry, name, lines in found}
+    matches = COMPUTATION.findall(program)
+    computations = {entry + name: lines.splitlines() for entry, name, lines in matches}
     entry = next(name for name in computations if name.startswith("ENTRY "))
     todo = [(entry, 1)]
     while todo:
@@ -248,7 +247,7 @@ def exchanged(program: str) -> dict[str, tuple[int, int]]:
             kind = operation.removesuffix("-start")
             if kind in COLLECTIVES:
                 counts[kind] += times
-                # Of what is begun here the operand is told too, before the result.
+                # The shape of an operation that only starts here also has its operand.
                 both = operation in ("all-gather-start", "collective-permute-start")
                 sizes[kind] += times * _bytes(result, first=1 if both else 0)
             inside = times * (_trips(line, computations) if operation == "while" else 1)
@@ -258,16 +257,16 @@ def exchanged(program: str) -> dict[str, tuple[int, int]]:
 
 
 def _trips(line: str, computations: dict[str, list[str]]) -> int:
-    """How often a loop runs: as the compiler says, or up to the one number it compares with."""
-    if told := KNOWN_TRIPS.search(line):
-        return int(told[1])
+    """Return how often a loop runs: as the compiler says, or by the one number it compares with."""
+    if known := KNOWN_TRIPS.search(line):
+        return int(known[1])
     condition = "\n".join(computations.get(re.search(r"condition=%?([\w.-]+)", line)[1], ()))
     bounds = re.findall(r" constant\((\d+)\)", condition)
     return int(bounds[0]) if len(bounds) == 1 and "direction=LT" in condition else 1
 
 
 def _bytes(result: str, first: int = 0) -> int:
-    """Of a shape `f32[8,4]{1,0}`, or of several in brackets, from the `first` on."""
+    """Return the bytes of a shape `f32[8,4]{1,0}`, or of several from the `first` on."""
     total = 0
     for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result)[first:]:
         size = math.prod(int(axis) for axis in axes.split(",") if axis)

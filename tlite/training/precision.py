@@ -1,4 +1,4 @@
-"""Which numbers are bfloat16: the matrices of layers, and so the operands of products."""
+"""Precision: which arrays are bfloat16, and which attention function "auto" becomes."""
 
 import contextlib
 import dataclasses
@@ -25,35 +25,35 @@ CPU_INFO = Path("/proc/cpuinfo")
 NO_BFLOAT16 = "this CPU has no bfloat16 products"
 
 
-def choose_precision(asked: Precision) -> tuple[Precision, str]:
-    """What a run uses, and why: "auto" is "mixed" where the hardware multiplies bfloat16.
+def choose_precision(setting: Precision) -> tuple[Precision, str]:
+    """Return the precision of a run and the reason: "auto" is "mixed" on bfloat16 hardware.
 
-    Some versions of XLA refuse such products inside a loop, so one is tried before a run begins.
+    Some versions of XLA refuse bfloat16 products inside a loop, so one is compiled here.
 
     Raises:
-        UserError: "mixed" is asked for, and XLA refuses it.
+        UserError: the setting is "mixed", and XLA refuses it.
     """
-    if asked == "float32":
+    if setting == "float32":
         platform = jax.default_backend().upper()
         full = f" (in full, not the faster default of a {platform})"
         return "float32", "float32" + full * (platform != "CPU")
     hardware = bfloat16_hardware()
-    if asked == "auto" and not hardware:
+    if setting == "auto" and not hardware:
         return "float32", f"float32, as {NO_BFLOAT16}"
     try:
         _try_attention()
     except Exception as error:  # XLA's own, of no documented type
         refused = f"XLA refuses bfloat16 products here ({type(error).__name__})"
-        if asked == "mixed":
-            raise UserError(f"mixed precision can't be: {refused}; take float32 or auto") from error
+        if setting == "mixed":
+            raise UserError(f"mixed precision is not possible: {refused}") from error
         return "float32", f"float32, as {refused}"
     if hardware:
         return "mixed", f"mixed (bfloat16 products by {hardware})"
-    return "mixed", f"mixed, as asked, though {NO_BFLOAT16}: float32 may be faster"
+    return "mixed", f"mixed, though {NO_BFLOAT16}: float32 may be faster"
 
 
 def bfloat16_hardware() -> str:
-    """What multiplies bfloat16 here: a GPU, a TPU, or flags of the CPU; "" where nothing does."""
+    """Return the bfloat16 hardware: a GPU, a TPU, or flags of the CPU; "" if there is none."""
     if (platform := jax.default_backend()) != "cpu":
         return f"a {platform.upper()}"
     with contextlib.suppress(OSError):
@@ -65,10 +65,10 @@ def bfloat16_hardware() -> str:
 
 
 def choose_products(model, precision: Precision, fastest: str = "fused"):
-    """A model's config whose "auto" products are decided: attention's, and a tied head's.
+    """Return a model's config with "auto" resolved: the attention function, and the head's product.
 
     Args:
-        fastest: the last of ATTENTIONS_BY_SPEED that "auto" may become.
+        fastest: the fastest of ATTENTIONS_BY_SPEED that "auto" may become.
     """
     head = getattr(model, "head", None)
     if getattr(head, "product", None) == "auto":
@@ -88,7 +88,7 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
 
 
 def _choose_attention(part, *, model, precision: Precision, fastest: str):
-    """Return an attention layer of a model whose "auto" is decided."""
+    """Return an attention layer of a model with "auto" resolved."""
     if not isinstance(part, Attention) or part.function != "auto":
         return part
     is_fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH and fastest != "exact"
@@ -104,9 +104,9 @@ def _choose_attention(part, *, model, precision: Precision, fastest: str):
 
 
 def attention_of_all(models: Iterable, precision: Precision) -> str:
-    """The fastest of ATTENTIONS_BY_SPEED that every model has: a function of a user's is exact.
+    """Return the fastest of ATTENTIONS_BY_SPEED that all models support.
 
-    The variants of a study then differ in what they vary, and not in rounding as well.
+    The variants of a study then do not differ in rounding. A user's function counts as exact.
     """
     parts = [getattr(choose_products(model, precision), "attention", None) for model in models]
     names = [getattr(part, "function", None) for part in parts if part is not None]
@@ -115,7 +115,7 @@ def attention_of_all(models: Iterable, precision: Precision) -> str:
 
 
 def _has_fused(model) -> bool:
-    """Whether this is a GPU whose cuDNN has a kernel for heads of this width."""
+    """True on a GPU whose cuDNN has a kernel for heads of this width."""
     if jax.default_backend() != "gpu":
         return False
     try:
@@ -126,7 +126,7 @@ def _has_fused(model) -> bool:
 
 
 def _try_attention(attention=mixed_attention, width: int = 16) -> None:
-    """Products of a batch of matrices, as attention has them: raises where XLA refuses them."""
+    """Compile and run a gradient of attention in a loop; raises if XLA refuses its products."""
     mask = causal_mask(128)
 
     def body(_, x):
@@ -138,12 +138,11 @@ def _try_attention(attention=mixed_attention, width: int = 16) -> None:
 
 
 def with_precision(model, precision: Precision):
-    """The model, or its arrays by name, with its matrices (`is_matrix`) in bfloat16 or float32.
+    """Return a model, or arrays by name, with matrices (`is_matrix`) in bfloat16 or float32.
 
-    `functional.linear` then computes with bfloat16 operands and sums in float32; `x @ matrix` of a
-    user's layer with the rounded matrix in float32. Embeddings, norms, softmax and loss stay in
-    float32, and so do the parameters that an optimizer updates: the cast is part of each step, and
-    gradients are cast back.
+    `functional.linear` then multiplies bfloat16 and sums in float32; `x @ matrix` of a user's layer
+    uses the rounded matrix in float32. Embeddings, norms, softmax and loss stay in float32, and so
+    do the parameters that the optimizer updates: the cast is part of each step.
     """
     dtype = jnp.bfloat16 if precision == "mixed" else jnp.float32
 

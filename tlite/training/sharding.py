@@ -1,9 +1,9 @@
-"""Where the arrays of training lie, and whether they fit: a mesh, and a table from names to axes.
+"""Device mesh, partition specs of parameters, and memory checks.
 
-Small models are replicated: every device has all of the parameters and a part of the batch, and
-gradients are summed as one vector. Large ones are sharded: every device has a part of each large
-array too, and XLA's partitioner inserts what has to be exchanged (Xu et al. 2021, "GSPMD"). There
-are both, as small models train 1.15 to 1.25 times faster with the packed sum in `shard_map`.
+Small models are replicated: every device has all parameters and a shard of the batch, and gradients
+are summed as one vector in `shard_map`, which trains small models 1.15 to 1.25 times faster than
+GSPMD. Large ones are sharded (FSDP): every device has a shard of each large array too, and XLA's
+partitioner inserts the exchanges (Xu et al. 2021, "GSPMD").
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
 AXES = "replica", "data", "model"
-SHARDED_FROM = 2**28  # parameters of a model: 4 GiB of them, their gradients and Adam's two means
-WHOLE_BELOW = 2**16  # elements of an array: what is smaller is not worth an exchange of its own
+MIN_SHARDED_PARAMETERS = 2**28  # 4 GiB with gradients and Adam's two means
+MIN_SHARDED_SIZE = 2**16  # elements of an array; a smaller one is not worth an exchange
 
 
 def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, examples: int) -> Mesh:
@@ -41,22 +41,22 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, exampl
     Raises:
         UserError: a process would have no device.
     """
-    places = sorted({device.process_index for device in devices})
-    own = [[d for d in devices if d.process_index == place] for place in places]
-    there = min(map(len, own)) * len(places)
-    by_replica = math.gcd(there, config.seeds)
-    of_batch = math.gcd(there // by_replica, examples)
-    divided = is_sharded(config, num_parameters)
-    by_model = math.gcd(of_batch, config.fsdp_inner) if divided else 1
-    shape = by_replica, of_batch // by_model, by_model
+    processes = sorted({device.process_index for device in devices})
+    by_process = [[d for d in devices if d.process_index == index] for index in processes]
+    available = min(map(len, by_process)) * len(processes)
+    replicas = math.gcd(available, config.seeds)
+    shards = math.gcd(available // replicas, examples)
+    is_fsdp = is_sharded(config, num_parameters)
+    inner = math.gcd(shards, config.fsdp_inner) if is_fsdp else 1
+    shape = replicas, shards // inner, inner
     number = math.prod(shape)
-    if number % len(places):
+    if number % len(processes):
         raise UserError(
-            f"a batch of {config.batch_size} can't be divided evenly over {len(places)} processes: "
-            "take another number of them, or another --batch-size"
+            f"batch_size {config.batch_size} is not divisible by {len(processes)} processes: "
+            "change the number of processes or --batch-size"
         )
-    taken = [device for here in own for device in here[: number // len(places)]]
-    return Mesh(np.array(taken).reshape(shape), AXES)
+    chosen = [d for devices in by_process for d in devices[: number // len(processes)]]
+    return Mesh(np.array(chosen).reshape(shape), AXES)
 
 
 def mesh_warnings(num_devices: int, mesh: Mesh, config: TrainingConfig) -> list[str]:
@@ -76,55 +76,55 @@ def mesh_warnings(num_devices: int, mesh: Mesh, config: TrainingConfig) -> list[
 
 
 def is_sharded(config: TrainingConfig, num_parameters: int) -> bool:
-    """Whether a model of this size is divided over the devices."""
+    """True if the parameters of a model of this size are sharded (FSDP)."""
     if config.sharding == "auto":
-        return num_parameters >= SHARDED_FROM
+        return num_parameters >= MIN_SHARDED_PARAMETERS
     return config.sharding == "fsdp"
 
 
 def partition(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> dict[str, PartitionSpec]:
-    """For each array by name which of its axes lie over "data" and "model".
+    """Return the partition spec of each array by name, over "data" and "model".
 
-    Each of the two gets the longest axis that it divides, and where there are two of these not the
-    same one. What is small lies whole on every device, and so does what they do not divide. The
-    axis of stacked blocks is not divided: a scan reads one block after the other.
+    Each mesh axis shards the array's longest divisible dimension, preferring one not sharded yet.
+    Arrays under 65,536 elements or without a divisible dimension are replicated. The axis of
+    stacked blocks is not sharded: a scan reads one block after the other.
     """
     specs = {n: _partition(shape_in_block(n, a), mesh.shape) for n, a in shapes.items()}
     return {n: PartitionSpec(None, *s) if is_stacked(n) else s for n, s in specs.items()}
 
 
 def _partition(shape: tuple[int, ...], sizes: Mapping[str, int]) -> PartitionSpec:
-    if math.prod(shape) < WHOLE_BELOW:
+    if math.prod(shape) < MIN_SHARDED_SIZE:
         return PartitionSpec()
-    parts, over = list(shape), [()] * len(shape)
+    rest, mesh_axes = list(shape), [()] * len(shape)
     for mesh_axis in BATCH_AXES:
         size = sizes[mesh_axis]
-        fits = [axis for axis, part in enumerate(parts) if size > 1 and part % size == 0]
-        if fits:
-            axis = max(fits, key=lambda axis: (not over[axis], parts[axis], -axis))
-            parts[axis] //= size
-            over[axis] += (mesh_axis,)
-    return PartitionSpec(*(axes[0] if len(axes) == 1 else axes or None for axes in over))
+        divisible = [axis for axis, length in enumerate(rest) if size > 1 and length % size == 0]
+        if divisible:
+            axis = max(divisible, key=lambda axis: (not mesh_axes[axis], rest[axis], -axis))
+            rest[axis] //= size
+            mesh_axes[axis] += (mesh_axis,)
+    return PartitionSpec(*(axes[0] if len(axes) == 1 else axes or None for axes in mesh_axes))
 
 
 def unsharded_arrays(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> list[str]:
-    """The large arrays that no axis of the mesh divides: each device has all of them."""
+    """Return the names of large arrays that no mesh axis divides; each device has all of them."""
     specs = partition(shapes, mesh)
     return [
         name
         for name, leaf in shapes.items()
-        if math.prod(shape_in_block(name, leaf)) >= WHOLE_BELOW
+        if math.prod(shape_in_block(name, leaf)) >= MIN_SHARDED_SIZE
         and not any(specs[name])
         and mesh.size > 1
     ]
 
 
 class ShardingStrategy:
-    """What a step does to its arrays because of where they lie; here nothing."""
+    """Exchanges between devices in a step; for one device there are none."""
 
     def unchanged(self, arrays: PyTree) -> PyTree:
         return arrays
@@ -135,12 +135,12 @@ class ShardingStrategy:
 
 @dataclass(frozen=True)
 class DataParallel(ShardingStrategy):
-    """Inside `shard_map` over "data": each of the shards takes its part of a batch."""
+    """Replicated parameters, inside `shard_map` over "data"."""
 
     num_shards: int
 
     def shard_batch(self, batch: PyTree) -> PyTree:
-        """This shard's rows."""
+        """Return this device's rows."""
 
         def rows(a):
             share = a.shape[0] // self.num_shards
@@ -149,46 +149,46 @@ class DataParallel(ShardingStrategy):
         return jax.tree.map(rows, batch)
 
     def psum(self, sums: PyTree) -> PyTree:
-        """The sums of all shards, in one exchange: what is small is packed into one vector."""
+        """Return the sums over all shards; small arrays are packed into one vector."""
         if self.num_shards == 1:
             return sums
         leaves, structure = jax.tree.flatten(sums)
-        small = [leaf for leaf in leaves if leaf.size < WHOLE_BELOW]
-        large = [leaf for leaf in leaves if leaf.size >= WHOLE_BELOW]
+        small = [leaf for leaf in leaves if leaf.size < MIN_SHARDED_SIZE]
+        large = [leaf for leaf in leaves if leaf.size >= MIN_SHARDED_SIZE]
         vector, unravel = ravel_pytree(small)
         vector, large = jax.lax.psum((vector, large), "data")
         small, large = iter(unravel(vector)), iter(large)
-        summed = [next(small if leaf.size < WHOLE_BELOW else large) for leaf in leaves]
+        summed = [next(small if leaf.size < MIN_SHARDED_SIZE else large) for leaf in leaves]
         return jax.tree.unflatten(structure, summed)
 
     def all_gather(self, rows: PyTree) -> PyTree:
-        """What every shard has found of its rows (N, B / shards), as of whole batches (N, B)."""
+        """Return rows (N, B / shards) of every shard as (N, B)."""
         return jax.lax.all_gather(rows, "data", axis=1, tiled=True)
 
 
 @dataclass(frozen=True)
 class FSDP(ShardingStrategy):
-    """Whole arrays, of which XLA is told how they are divided."""
+    """Sharded parameters: global arrays with sharding constraints for XLA."""
 
     mesh: Mesh
     specs: dict[str, PartitionSpec]
 
     def shard_batch(self, batch: PyTree) -> PyTree:
-        """The whole batch, divided over the devices."""
+        """Return the batch, sharded over the devices."""
         spec = lambda a: PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1))  # noqa: E731
         return jax.tree.map(lambda a: self._put(a, spec(a)), batch)
 
-    constrain_batch = shard_batch  # also of what was divided before it came here
+    constrain_batch = shard_batch
 
     def gather_params(self, parameters: dict) -> dict:
-        """Tables whole: else XLA gathers the activations of all the batch around a look-up."""
+        """Gather embedding tables: else XLA gathers the activations of the batch at a look-up."""
         return {
             name: self._put(a, PartitionSpec()) if name.endswith("table") else a
             for name, a in parameters.items()
         }
 
     def reduce_scatter_grads(self, gradient: dict) -> dict:
-        """Divided as the parameters are."""
+        """Return the gradient, sharded like the parameters."""
         return {name: self._put(a, self.specs[name]) for name, a in gradient.items()}
 
     def _put(self, a, spec: PartitionSpec):
@@ -196,10 +196,7 @@ class FSDP(ShardingStrategy):
 
 
 def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
-    """Arrays that every process has whole as arrays of the mesh: each device gets its part.
-
-    What lies there already stays as it is.
-    """
+    """Put arrays that every process holds in full on the mesh; those already there stay."""
     sharding = NamedSharding(mesh, spec)
 
     def one(a):
@@ -214,13 +211,13 @@ def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
 
 
 def replicate(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Arrays on every device of the mesh. The devices of a CPU share one copy in its memory."""
+    """Put arrays on every device of the mesh; the devices of a CPU share one copy."""
     if mesh.local_devices[0].platform != "cpu":
         return put(tree, mesh, PartitionSpec())
     sharding = NamedSharding(mesh, PartitionSpec())
 
     def one(a):
-        # XLA uses a host's buffer as it is where its alignment is XLA's own.
+        # XLA uses a host buffer without a copy if it is aligned as XLA's own.
         host = np.asarray(jax.device_put(a, mesh.local_devices[0]))
         shards = [jax.device_put(host, device, may_alias=True) for device in mesh.local_devices]
         return jax.make_array_from_single_device_arrays(host.shape, sharding, shards)
@@ -229,20 +226,20 @@ def replicate(tree: PyTree, mesh: Mesh) -> PyTree:
 
 
 def bytes_per_device(tree: PyTree) -> int:
-    """Of arrays, or of shapes, of which all devices have as much."""
+    """Return the bytes per device of arrays or shapes with shardings."""
     leaves = jax.tree.leaves(tree)
     return sum(math.prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
 
 
 def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0) -> None:
-    """Raise if `what` needs more memory than is free; nothing is checked where that is unknown.
+    """Raise if `what` needs more memory than is free, if that is known.
 
     Args:
-        needed: bytes on each of the devices. The devices of a CPU share its memory.
-        replicated: bytes of arrays from `replicate`, which a CPU holds once for all its devices.
+        needed: bytes per device; the devices of a CPU share its memory.
+        replicated: bytes of arrays from `replicate`, which a CPU holds once.
 
     Raises:
-        OutOfMemory: with what is needed and what is free, in GiB.
+        OutOfMemory: it does not fit; the message has both sizes in GiB.
     """
     if devices[0].platform == "cpu":
         needed, free = needed * len(devices) + replicated, free_memory()
@@ -258,7 +255,7 @@ def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0
 
 @contextlib.contextmanager
 def out_of_memory(what: str) -> Iterator[None]:
-    """Turn a lack of memory that only the allocation shows into an `OutOfMemory`."""
+    """Turn a failed allocation into an `OutOfMemory`."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -269,20 +266,20 @@ def out_of_memory(what: str) -> Iterator[None]:
 
 
 def free_memory() -> int | None:
-    """Bytes this process can still get: of the machine, or of its control group if that is less."""
-    found, group = [], Path("/sys/fs/cgroup")
+    """Return the free bytes of the machine, or of this process's control group if fewer."""
+    sizes_free, group = [], Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = dict(line.split()[:2] for line in lines)
-        found.append(int(sizes["MemAvailable:"]) * 1024)
+        sizes_free.append(int(sizes["MemAvailable:"]) * 1024)
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
         parts = dict(line.split() for line in lines)
-        # The cache of files counts as used, and is given up where memory is wanted.
+        # The file cache counts as used, but is released when memory is needed.
         free = int(parts["inactive_file"]) + int(parts["active_file"])
         free -= int((group / "memory.current").read_text(encoding="ascii"))
-        found.append(int((group / "memory.max").read_text(encoding="ascii")) + free)
-    return min(found, default=None)
+        sizes_free.append(int((group / "memory.max").read_text(encoding="ascii")) + free)
+    return min(sizes_free, default=None)
 
 
 def in_gib(size: int) -> str:

@@ -20,22 +20,22 @@ from tlite.training.config import TrainingConfig
 from tlite.training.precision import with_precision
 from tlite.training.sharding import ShardingStrategy
 
-INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
+INIT, BATCH, DROPOUT = range(3)  # folded into a seed's key, one for each use
 
 
 class Buckets(NamedTuple):
-    """Batches of several shapes; the number of a batch counts accumulated ones too."""
+    """Batches of several shapes, numbered by micro-batch."""
 
     choose: Callable[[Any, Key[Array, ""], Int[Array, ""]], Int[Array, ""]]
-    """data, key, number of the batch -> which of the shapes it has"""
+    """data, key, number -> index of the shape"""
     draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
     """for each shape: data, key, number -> batch"""
     multiple_of: int = 1
-    """What the examples of each batch are a multiple of: so many devices can divide it."""
+    """Number of devices that divides every batch."""
 
 
 class Task(NamedTuple):
-    """What training needs to know of a model and its data."""
+    """A model, how its data is drawn, its loss, and its evaluation."""
 
     init: Callable[[Key[Array, ""]], Any]
     """key -> model"""
@@ -46,23 +46,23 @@ class Task(NamedTuple):
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums of each example: arrays whose first axis is B"""
     perplexity: bool = False
-    """Whether exp(loss) says something: the loss is a mean over tokens."""
+    """True if exp(loss) is a perplexity: the loss is a mean over tokens."""
     buckets: Buckets | None = None
-    """Takes the place of `draw` where batches have different shapes."""
+    """Replaces `draw` if batches have different shapes."""
     unpack_rows: Callable[[Any], Any] = lambda rows: rows
     """rows of a prefetching loader -> batch"""
     label_smoothing: float = 0.0
-    """The smoothing that `loss` has; a `Trainer` refuses a config with another one."""
+    """Label smoothing in `loss`; a `Trainer` refuses a config with another one."""
 
 
 class TrainState(NamedTuple):
-    """Of one replica of a run, or, with a leading axis, of all; parameters are arrays by name."""
+    """State of one seed, or with a leading axis of all; parameters are arrays by name."""
 
     parameters: dict[str, Float[Array, "..."]]
     optimizer: PyTree[Array]
     key: Key[Array, "*replicas"]
     learning_rate: Float[Array, "*replicas"]
-    """Data, so that runs which differ in it alone share a compiled program."""
+    """An array, so that runs that differ only in it share a compiled program."""
 
 
 def train_step(
@@ -110,7 +110,7 @@ def train_step(
 
 
 def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:
-    """function(0) + ... + function(number - 1), one after the other."""
+    """Return function(0) + ... + function(number - 1), computed in turn."""
     if number == 1:
         return function(0)
     function = jax.jit(function, inline=True)  # traced once, for its shapes and in the loop
@@ -126,8 +126,10 @@ def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> P
 def norms(
     gradient: PyTree, rate: Float[Array, ""], updates: PyTree, parameters: PyTree
 ) -> dict[str, Float[Array, ""]]:
-    """Euclidean norms over all arrays: |g| before it is clipped, |theta| before the update u, and
-    rate |u| / |theta|, the part of their length by which parameters move."""
+    """Return Euclidean norms over all arrays.
+
+    |g| before clipping, |theta| before the update u, and the update ratio rate |u| / |theta|.
+    """
     length = optax.tree.norm(parameters)
     return {
         "gradient_norm": optax.tree.norm(gradient),
@@ -137,7 +139,7 @@ def norms(
 
 
 def schedule(config: TrainingConfig, step: Int[Array, ""] | np.integer) -> Float[Array, ""]:
-    """The learning rate before update `step` (from 0), as a fraction of its peak."""
+    """Return the learning rate of update `step` (from 0) as a fraction of its peak."""
     if config.schedule == "constant":
         decay = optax.constant_schedule(1.0)
     elif config.schedule == "inverse_sqrt":
@@ -149,22 +151,21 @@ def schedule(config: TrainingConfig, step: Int[Array, ""] | np.integer) -> Float
         decay = optax.cosine_decay_schedule(1.0, decay_steps, alpha=config.final_learning_rate)
     if not config.warmup_steps:
         return jnp.asarray(decay(step), jnp.float32)
-    # The first update already moves: rate 1/warm-up, not 0.
+    # The first update has the rate 1 / warmup_steps, not 0.
     warmup = (step + 1) / config.warmup_steps
     return jnp.where(step < config.warmup_steps, warmup, decay(step - config.warmup_steps))
 
 
 def learning_rates(config: TrainingConfig) -> dict[str, Float[np.ndarray, "steps"]]:
-    """The rate of every update, by what it is called."""
+    """Return the learning rates of all updates by a label, for pictures."""
     rates = config.learning_rate * jax.vmap(partial(schedule, config))(jnp.arange(config.steps))
     return {f"peak {config.learning_rate:g}": np.asarray(rates)}
 
 
 def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
-    """Clip, what `config.optimizer` names, decoupled weight decay (Loshchilov and Hutter 2019).
+    """Return clipping, `config.optimizer` and decoupled weight decay (Loshchilov and Hutter 2019).
 
-    For dictionaries of arrays by name, without an axis of replicas. What it returns times the
-    learning rate is to be subtracted.
+    For arrays by name of one seed. The step subtracts the learning rate times its updates.
     """
     parts = []
     if config.clip_norm is not None:
@@ -187,11 +188,11 @@ def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
 
 
 def muon(momentum: float) -> optax.GradientTransformation:
-    """Momentum made orthogonal (Jordan et al. 2024), 0.2 sqrt(max(I, O)) of it.
+    """Return Muon: orthogonalised momentum (Jordan et al. 2024) times 0.2 sqrt(max(I, O)).
 
-    Matrices are the last two axes (I, O) of an array; other axes stack them. With that factor an
-    update is about as long as Adam's, so that both have one learning rate and one weight decay (Liu
-    et al. 2025, "Muon is scalable for LLM training", eq. 4).
+    Matrices are the last two axes (I, O) of an array; other axes stack them. The factor gives an
+    update about the norm of Adam's, so that both share one learning rate and weight decay (Liu et
+    al. 2025, "Muon is scalable for LLM training", eq. 4).
     """
 
     def matrices(updates):
@@ -205,7 +206,7 @@ def muon(momentum: float) -> optax.GradientTransformation:
 
 
 def _rule(name: str, array) -> str:
-    """Muon's are the matrices of blocks, between hidden vectors: no embedding, and not the head."""
+    """Muon updates the matrices of blocks, not the embedding and the head."""
     return "matrices" if "blocks." in name and is_matrix(name, array) else "rest"
 
 
@@ -223,7 +224,7 @@ def parameter_rules(config: TrainingConfig, arrays: dict[str, Any]) -> dict[str,
 
 
 def decays(name: str, array) -> bool:
-    """Matrices and tables decay; biases, the scales of norms and what was found before do not."""
+    """True for matrices and tables; biases, norm scales and fitted n-grams do not decay."""
     if name.startswith(("word_ngrams.", "character_ngrams.")):
         return False
     return name.rpartition(".")[2] not in ("bias", "scale") and len(shape_in_block(name, array)) > 1
