@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tlite.config import override
@@ -52,10 +53,8 @@ def load_init(
         )
     if tokenizer is None:
         raise UserError(source.no_tokenizer)
-    digest = hashlib.sha256()
-    for path in sorted(source.folder.glob("*.safetensors")):
-        digest.update(bytes.fromhex(sha256(path)))
-    if settings.sha256 not in ("", digest.hexdigest()):
+    digest = arrays_digest(source.folder)
+    if settings.sha256 not in ("", digest):
         raise UserError(f"the arrays in {settings.folder} have changed since the run was created")
     ours, theirs = resolve_fields(config), resolve_fields(model.config)
     for path in non_default_paths(config):
@@ -75,8 +74,15 @@ def load_init(
         config = override(model.config, changes)
     except ValueError as error:
         raise UserError(str(error)) from error
-    settings = dataclasses.replace(settings, sha256=digest.hexdigest())
-    return Init(config, arrays, tokenizer, settings)
+    return Init(config, arrays, tokenizer, dataclasses.replace(settings, sha256=digest))
+
+
+def arrays_digest(folder: Path) -> str:
+    """Return one SHA-256 of the arrays of a Hugging Face folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(bytes.fromhex(sha256(path)))
+    return digest.hexdigest()
 
 
 def non_default_paths(config: Any, prefix: str = "") -> Iterator[str]:

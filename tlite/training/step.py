@@ -77,8 +77,8 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); returns the new state and the means of the losses.
 
-    An example's noise comes from its place in the whole batch, and sums are divided once, so the
-    numbers do not depend on how many devices or accumulated parts there are.
+    Noise comes from an example's index in the update, and sums are divided once: the numbers do not
+    depend on the number of devices and micro-batches.
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
 
@@ -94,10 +94,10 @@ def train_step(
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
         return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
-    rng = fold_in(state.key, BATCH)
-    on_batch = micro_batches(task, config, strategy, data, rng, step)
-    parts = summed(lambda index: on_batch(index, gradient_of), config.gradient_accumulation_steps)
-    gradient, sums = strategy.psum(parts)
+    on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
+    gradient, sums = strategy.psum(
+        summed(lambda index: on_batch(index, gradient_of), config.gradient_accumulation_steps)
+    )
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     optimizer = make_optimizer(config)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)

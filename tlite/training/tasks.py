@@ -261,15 +261,9 @@ def translator_task(
     def evaluate(model, batch):
         return {n: a.sum(1) for n, a in scores(*run(model, batch)).items()}
 
-    return Task(
-        init=lambda rng: Seq2Seq(config, rng=rng),
-        draw=None,
-        loss=loss,
-        evaluate=evaluate,
-        perplexity=True,
-        buckets=bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices),
-        label_smoothing=label_smoothing,
-    )
+    buckets = bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices)
+    init = lambda rng: Seq2Seq(config, rng=rng)  # noqa: E731
+    return Task(init, None, loss, evaluate, True, buckets, label_smoothing=label_smoothing)
 
 
 def bucket_batches(
