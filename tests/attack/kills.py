@@ -189,6 +189,7 @@ def judge_end(process: Process, sent: int, place: int, trained: bool, run: Path,
         if process.code == 0:
             return process.judge(0)
         lines = process.err.strip().splitlines()
+        lines = [line for line in lines if not line.startswith("warning: ")]
         if len(lines) != 1 or not lines[0].startswith("tlite: "):
             raise Fault(f"exit code {process.code}, and not one sentence: {lines[:3]}")
         if sent == signal.SIGKILL or not saves:

@@ -1,4 +1,4 @@
-"""metrics.jsonl is appended to, cut back, summed up over seeds; examples.npz is read back."""
+"""metrics.jsonl: writing, truncation, averages and seeds; examples.npz: writing and reading."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ def path(tmp_path):
     return tmp_path / "metrics.jsonl"
 
 
-def test_what_is_written_is_on_the_disk_at_once(path):
+def test_written_lines_are_on_the_disk_at_once(path):
     assert read_metrics(path) == []
     with MetricsFile(path) as file:
         file.write(lines(1, 2))
@@ -48,16 +48,16 @@ def test_what_is_written_is_on_the_disk_at_once(path):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
-def test_a_last_line_cut_short_is_passed_over_then_replaced(path, cut):
+def test_an_incomplete_last_line_is_skipped_then_replaced(path, cut):
     write(path, 1, 2)
     path.write_bytes(path.read_bytes()[:-cut] if cut > 1 else path.read_bytes() + b'{"st')
-    whole = 2 if cut == 1 else 1
-    assert read_metrics(path) == lines(*range(1, whole + 1))
+    last = 2 if cut == 1 else 1
+    assert read_metrics(path) == lines(*range(1, last + 1))
     write(path, 2, opened_at=1)
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines(1, 2)
 
 
-def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
+def test_a_full_disk_is_a_user_error_with_the_resume_command(path):
     (path.parent / "config.json").touch()
     file = MetricsFile(path)
     file._file = Path("/dev/full").open("ab")  # noqa: SIM115
@@ -119,7 +119,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("foreign", FOREIGN)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_foreign_lines_are_passed_over(path, foreign, place):
+def test_lines_that_are_no_metrics_are_skipped(path, foreign, place):
     written = [json.dumps(line).encode() for line in lines(1, 3)]
     path.write_bytes(b"\n".join([*written[:place], foreign, *written[place:], b""]))
     assert read_metrics(path) == lines(1, 3)
@@ -139,7 +139,7 @@ def test_a_second_process_cannot_train_the_same_run(path):
 
 
 @pytest.mark.parametrize("act", ["remove", "move", "replace"])
-def test_a_run_folder_that_is_gone_is_told(tmp_path, act):
+def test_a_removed_run_folder_is_a_user_error(tmp_path, act):
     run = tmp_path / "run"
     run.mkdir()
     with MetricsFile(run / "metrics.jsonl") as file:
@@ -152,7 +152,7 @@ def test_a_run_folder_that_is_gone_is_told(tmp_path, act):
             file.write(lines(2))
 
 
-def test_for_pictures_a_long_run_is_thinned_to_means(path):
+def test_training_lines_of_a_long_run_are_averaged(path):
     steps = range(1, 1001)
     content = [
         {"step": s, "split": "training", "loss": float(s), "loss_replicas": [s - 1.0, s + 1.0]}
@@ -172,7 +172,7 @@ def test_for_pictures_a_long_run_is_thinned_to_means(path):
     assert thin[-1] == content[-1]
 
 
-def test_the_mean_of_lines_is_of_the_replicas_that_are_not_out(path):
+def test_averages_of_lines_exclude_null_values(path):
     first = {"step": 1, "split": "training"} | summarize_seeds({"loss": np.array([1.0, 3.0])})
     out = {"loss": 5.0, "loss_spread": None, "loss_replicas": [None, 5.0], "perplexity": None}
     content = [first, first | out | {"step": 2}, first | out | {"step": 3}, first | out]
@@ -197,7 +197,7 @@ replicas = st.integers(1, 4).flatmap(
 
 
 @given(replicas)
-def test_a_replica_of_a_summary_is_the_summary_of_the_replica(losses):
+def test_selecting_a_replica_commutes_with_summarizing(losses):
     line = {"step": 3, "split": "validation"}
     for replica in range(len(losses["loss"])):
         alone = {name: values[replica : replica + 1] for name, values in losses.items()}
@@ -208,28 +208,28 @@ def test_a_replica_of_a_summary_is_the_summary_of_the_replica(losses):
 
 @pytest.mark.filterwarnings("error")  # a loss that is not finite has a sentence of its own
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_summary_is_json_whatever_the_loss(bad):
+def test_a_line_is_json_whatever_the_loss(bad):
     line = summarize_seeds({"loss": np.array([bad, 1e9]), "accuracy": np.array([0.0, 1.0])})
     assert json.loads(json.dumps(line, allow_nan=False))["loss"] is None
 
 
-# Of each example
+# Scores of examples
 
 COUNT = np.array([[8.0, 8, 3, 0, 0]] * 2, np.float32)
 LOSS = np.arange(10, dtype=np.float32).reshape(2, 5)
 
 
-def test_what_is_kept_is_read_back_without_what_fills_batches_up(tmp_path):
+def test_example_scores_are_read_back_without_padding(tmp_path):
     save_example_scores(tmp_path, 40, {"loss": LOSS, "count": COUNT})
     save_example_scores(tmp_path, 50, {"loss": LOSS, "count": COUNT})
-    found = read_example_scores(tmp_path)
-    assert found.step == 50
-    np.testing.assert_array_equal(found.count, [8, 8, 3])
-    np.testing.assert_array_equal(found.sums["loss"], LOSS[:, :3])
+    scores = read_example_scores(tmp_path)
+    assert scores.step == 50
+    np.testing.assert_array_equal(scores.count, [8, 8, 3])
+    np.testing.assert_array_equal(scores.sums["loss"], LOSS[:, :3])
     assert [path.name for path in tmp_path.iterdir()] == [EXAMPLES_FILE]
 
 
-def test_every_cut_and_flip_is_noticed_or_changes_nothing(tmp_path):
+def test_damaged_example_scores_are_detected_or_unchanged(tmp_path):
     save_example_scores(tmp_path, 40, {"loss": LOSS, "count": COUNT})
     content, right = (tmp_path / EXAMPLES_FILE).read_bytes(), read_example_scores(tmp_path)
     assert read_example_scores(tmp_path / "nowhere") is None
@@ -237,17 +237,17 @@ def test_every_cut_and_flip_is_noticed_or_changes_nothing(tmp_path):
         flipped = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
         for damaged in (content[:place], flipped):
             (tmp_path / EXAMPLES_FILE).write_bytes(damaged)
-            found = read_example_scores(tmp_path)
-            if found is not None and set(found.sums) == {"loss"}:
-                assert found.step == right.step
-                np.testing.assert_array_equal(found.sums["loss"], right.sums["loss"])
+            scores = read_example_scores(tmp_path)
+            if scores is not None and set(scores.sums) == {"loss"}:
+                assert scores.step == right.step
+                np.testing.assert_array_equal(scores.sums["loss"], right.sums["loss"])
 
 
-def test_objects_are_not_read(tmp_path):
+def test_pickled_objects_are_not_read(tmp_path):
     np.savez(tmp_path / EXAMPLES_FILE, step=1, count=np.ones(1), loss=np.array([[{}]], object))
     assert read_example_scores(tmp_path) is None
 
 
-def test_a_place_that_is_gone_is_told(tmp_path):
+def test_scores_for_a_missing_folder_are_a_user_error(tmp_path):
     with pytest.raises(UserError, match="nowhere"):
         save_example_scores(tmp_path / "nowhere", 1, {"loss": LOSS, "count": COUNT})

@@ -26,7 +26,6 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 import tlite.distributed as distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
-from tlite.training.config import TrainingConfig
 from tlite.training.metrics import (
     MetricsFile,
     is_out_of_patience,
@@ -73,7 +72,6 @@ def fit(
         Interrupted: a signal stopped the run; its state was saved and not validated.
     """
     check_folder(folder)
-    profiler = Profiler(folder / "profile", profile)
     with (
         Interrupt() as interrupt,
         MetricsFile(folder / "metrics.jsonl", writing=distributed.is_process0()) as file,
@@ -82,17 +80,15 @@ def fit(
         metrics = MetricsWriter(file, trainer, tokens_per_example)
         checkpointer = Checkpointer(trainer, checkpoints, metrics, interrupt, validation, measure)
         state, step = checkpointer.resume(start)
-        state, step = train(state, step, checkpointer, profiler)
+        state, step = train(state, step, checkpointer, profile)
         checkpoints.wait()
         distributed.broadcast_from_process0(file.check_unchanged)  # all wait for process 0
-    if profiler.num_steps:
-        print("--profile: nothing was profiled, as the run had no second call")
     checkpointer.report_end(step)
     return state
 
 
 def train(
-    state: TrainState, step: int, checkpointer: "Checkpointer", profiler: "Profiler"
+    state: TrainState, step: int, checkpointer: "Checkpointer", profile: int
 ) -> tuple[TrainState, int]:
     """Train, save and validate until the last step, a signal, or the end of patience.
 
@@ -106,7 +102,8 @@ def train(
             progress.validated(checkpointer.validate(step, state))
         if checkpointer.is_stopped():
             return state, step
-        calls = train_steps(trainer, state, step, checkpointer.agree, profiler)
+        folder = metrics.file.path.with_name("profile")
+        calls = train_steps(trainer, state, step, checkpointer.agree, profile, folder)
         for reached, losses, seconds, latest in calls:
             progress.trained(reached, *metrics.write_call(reached, losses, seconds))
             if latest is None:
@@ -125,7 +122,8 @@ def train_steps(
     state: TrainState,
     step: int,
     agree: Callable[[int], tuple[int, bool]],
-    profiler: "Profiler",
+    profile: int,
+    profile_folder: Path,
 ) -> Iterator[tuple[int, dict[str, np.ndarray], float, TrainState | None]]:
     """Train to the last step; yield the result of each call while the next one runs.
 
@@ -139,66 +137,59 @@ def train_steps(
         The step reached, losses by step and seed (N, M), seconds per step, and the state: None if
         a later call has used it already.
     """
-    config, calls = trainer.config, CallQueue(trainer)
-    steps_per_call = StepsPerCall(config, trainer.loader.max_steps_per_call)
+    config, calls, first = trainer.config, CallQueue(trainer), step
+    steps_per_call = StepsPerCall(trainer.loader.max_steps_per_call)
     while step < config.steps:
         trainer.compile(state)  # before the clock starts
-        profiled = profiler.start_call()
-        if profiled and len(calls):
+        left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
+        profiled = min(profile, config.evaluate_every, config.steps - step)
+        profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
+        if profiled and calls.unread:
             yield calls.read()
-        num_steps = steps_per_call.choose(step, profiled)
-        with profiler.trace(num_steps) if profiled else contextlib.nullcontext():
+        num_steps = min(profiled or steps_per_call.number, left, trainer.loader.max_steps_per_call)
+        with profiled_call(profile_folder, num_steps if profiled else 0):
             state = calls.dispatch(state, step, num_steps, wait=profiled > 0)
-        step += num_steps
-        if len(calls) > 1:
+        step, profile = step + num_steps, 0 if profiled else profile
+        if len(calls.unread) > 1:
             yield calls.read()
-        steps_per_call.number, pauses = agree(steps_per_call.proposal(calls.seconds))
+        steps_per_call.number, pauses = agree(steps_per_call.propose(calls.seconds))
         if pauses or config.is_regular(step):
             yield calls.read(state)
+    if profile:
+        print("--profile: nothing was profiled, as the run had no second call")
 
 
 class CallQueue:
-    """Calls that have been dispatched and not read yet: one runs while the next one waits."""
+    """Calls that have been dispatched: one that runs, and the next one."""
 
     def __init__(self, trainer: Trainer):
-        self._trainer, self._unread, self._ended = trainer, deque(), 0.0
-        self.seconds = SECONDS_PER_CALL
-        """Duration of a step of the call that was read last."""
+        self.trainer, self.unread, self.ended = trainer, deque(), 0.0
+        self.seconds = SECONDS_PER_CALL  # per step of the last call that was read
 
-    def __len__(self) -> int:
-        return len(self._unread)
-
-    def dispatch(
-        self, state: TrainState, step: int, num_steps: int, *, wait: bool = False
-    ) -> TrainState:
+    def dispatch(self, state: TrainState, step: int, num_steps: int, *, wait: bool) -> TrainState:
         start = time.perf_counter()
-        state, history = self._trainer.dispatch(state, step, num_steps)
-        self._unread.append((step, num_steps, history, start))
+        state, history = self.trainer.dispatch(state, step, num_steps)
+        self.unread.append((step, num_steps, history, start))
         return jax.block_until_ready(state) if wait else state
 
     def read(self, state: TrainState | None = None) -> tuple:
-        """Wait for the oldest call; return its result for `train_steps`."""
-        step, num_steps, history, start = self._unread.popleft()
-        losses = self._trainer.read(history, num_steps)
-        start, self._ended = max(start, self._ended), time.perf_counter()
-        self.seconds = max(self._ended - start, 1e-9) / num_steps
+        """Wait for the oldest call; return its result as `train_steps` does."""
+        step, num_steps, history, start = self.unread.popleft()
+        losses = self.trainer.read(history, num_steps)
+        start, self.ended = max(start, self.ended), time.perf_counter()
+        self.seconds = max(self.ended - start, 1e-9) / num_steps
         return step + num_steps, losses, self.seconds, state
 
 
 class StepsPerCall:
-    """Number of steps of a call: as many as take `SECONDS_PER_CALL`, up to the next validation."""
+    """Number of steps that take about `SECONDS_PER_CALL`, from 1 to `maximum`."""
 
-    def __init__(self, config: TrainingConfig, maximum: int):
-        self._config, self._maximum, self.number = config, maximum, 1
+    def __init__(self, maximum: int):
+        self.maximum, self.number = maximum, 1
 
-    def choose(self, step: int, wanted: int = 0) -> int:
-        until_validation = self._config.evaluate_every - step % self._config.evaluate_every
-        number = min(wanted or self.number, self._maximum)
-        return min(number, until_validation, self._config.steps - step)
-
-    def proposal(self, seconds: float) -> int:
-        """Return a number for steps of this duration; it grows step by step, from 1."""
-        return int(min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.number + 8, self._maximum))
+    def propose(self, seconds: float) -> int:
+        """Return the number for steps of this duration, growing gradually from 1."""
+        return int(min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.number + 8, self.maximum))
 
 
 @dataclass
@@ -228,9 +219,9 @@ class MetricsWriter:
 
     def write_call(self, step: int, losses: dict, seconds: float) -> tuple[float, float]:
         """Write a line for each step of a call; return the last loss and the tokens per second."""
-        config, finite, lines = self.trainer.config, np.isfinite(losses["loss"]), []
+        config, finite = self.trainer.config, np.isfinite(losses["loss"])
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
-        rate, first = examples * self.tokens_per_example / seconds, step - len(finite)
+        rate, first, lines = examples * self.tokens_per_example / seconds, step - len(finite), []
         for i, is_finite in enumerate(finite):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
@@ -238,22 +229,22 @@ class MetricsWriter:
             lines.append(line | {"tokens_per_second": round(rate)})
         self.file.write(lines)
         self._check_divergence(losses["loss"], first)
-        return lines[-1]["loss"] or math.nan, rate
+        loss = lines[-1]["loss"]
+        return math.nan if loss is None else loss, rate
 
     def _check_divergence(self, losses: Float[np.ndarray, "N M"], first: int) -> None:
         """Warn of seeds with a loss that is not finite; set `failure` if no other seed is left."""
-        config, finite, messages = self.trainer.config, np.isfinite(losses), []
+        config, finite = self.trainer.config, np.isfinite(losses)
         for i in {*np.flatnonzero(~finite.all(0)).tolist()} - self.diverged:
             row = int(np.argmin(finite[:, i]))
-            messages.append(
+            message = (
                 f"the training loss of seed {config.seed_range[i]} with learning rate "
                 f"{config.learning_rate:g} is {losses[row, i]} at step {first + row + 1}"
             )
             self.diverged.add(i)
-        if len(self.diverged) == config.seeds:
-            self.failure = self.failure or messages[0]
-        elif distributed.is_process0():
-            for message in messages:
+            if len(self.diverged) == config.seeds:
+                self.failure = message
+            elif distributed.is_process0():
                 print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
 
     def write_validation(self, step: int, means: dict[str, np.ndarray]) -> float:
@@ -436,35 +427,24 @@ class Interrupt(distributed.Signals):
             raise KeyboardInterrupt
 
 
-class Profiler:
-    """Traces one call of `num_steps` steps, after the first call, which warms up."""
-
-    def __init__(self, folder: Path, num_steps: int):
-        self._folder, self._calls, self.num_steps = folder, 0, num_steps
-
-    def start_call(self) -> int:
-        """Return the number of steps to profile in the next call, 0 for none."""
-        self._calls += 1
-        return self.num_steps if self._calls == 2 else 0
-
-    @contextlib.contextmanager
-    def trace(self, num_steps: int) -> Iterator[None]:
-        """Trace the block in process 0 for XProf, TensorBoard and Perfetto."""
-        self.num_steps, folder, options = 0, self._folder, jax.profiler.ProfileOptions()
-        if not distributed.is_process0():
-            yield
-            return
-        options.python_tracer_level = 0  # it would slow down the steps
-        with (
-            disk_errors(folder),
-            jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
-        ):
-            yield
-        files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
-        newest = max(files, key=lambda path: path.parent.name, default=None)
-        perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
-        line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
-        print(printable(line))
+@contextlib.contextmanager
+def profiled_call(folder: Path, num_steps: int) -> Iterator[None]:
+    """Trace the block in process 0 for XProf, TensorBoard and Perfetto; nothing for 0 steps."""
+    if not num_steps or not distributed.is_process0():
+        yield
+        return
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # it would slow down the steps
+    with (
+        disk_errors(folder),
+        jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
+    ):
+        yield
+    files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
+    newest = max(files, key=lambda path: path.parent.name, default=None)  # none if JAX wrote none
+    perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
+    line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
+    print(printable(line))
 
 
 class TrainingProgress(Progress):
