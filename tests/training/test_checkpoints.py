@@ -16,7 +16,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tlite.errors import UserError
 from tlite.training import TrainingConfig
 from tlite.training import checkpoints as module
-from tlite.training.checkpoints import DELETING, MANIFEST, METRICS, NO_SCORE, Checkpoints
+from tlite.training.checkpoints import DELETING, MANIFEST, Checkpoints
+from tlite.training.run_dir import METRICS, NO_SCORE
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 

@@ -21,9 +21,10 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.checkpoints import METRICS, NO_SCORE, Checkpoints
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import Interrupt, TrainingProgress, fit, validate
 from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
+from tlite.training.run_dir import METRICS, NO_SCORE
 
 TOKENS = np.tile(np.arange(5), 20)
 MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)

@@ -38,12 +38,18 @@ from tlite.errors import (
     write_error,
 )
 from tlite.training.config import TrainingConfig
-from tlite.training.run_dir import METRICS, next_free, numbered_folders, replace_file, sha256
+from tlite.training.run_dir import (
+    METRICS,
+    NO_SCORE,
+    next_free,
+    numbered_folders,
+    replace_file,
+    sha256,
+)
 from tlite.training.step import TrainState
 
 MANIFEST = "manifest.json"
 DELETING = "deleting"  # the manager renames superseded checkpoints into this folder
-NO_SCORE = 1e30  # not validated yet, or not finite
 EVERY_STEP = TrainingConfig(evaluate_every=1)
 CHUNK_BYTES = 2**26  # read at once for however small a part of an array
 MISSING = FileNotFoundError, NotADirectoryError
@@ -245,17 +251,13 @@ class Checkpoints:
 
     def _is_intact(self, step: int, trees: Iterable[str]) -> bool:
         folder = self.folder / str(step)
-        manifests = [(folder / tree, read_signed(folder / tree / MANIFEST, step)) for tree in trees]
-        if not read_signed(folder / METRICS, step) or not all(m for _, m in manifests):
+        if not read_signed(folder / METRICS, step):
             return False
-        try:
-            for folder, manifest in manifests:
-                for name, digest in manifest["files"].items():
-                    with reading_errors(folder / name):
-                        if sha256(folder / name) != digest:
-                            return False
-        except MISSING:
-            return False
+        for tree in trees:
+            manifest = read_signed(folder / tree / MANIFEST, step)
+            files = manifest["files"].items() if manifest else [(MANIFEST, "")]
+            if any(_hash(folder / tree / name) != digest for name, digest in files):
+                return False
         return True
 
     def quarantine_damaged(self, step: int) -> None:
@@ -263,7 +265,7 @@ class Checkpoints:
 
         Superseded ones that a kill has left are deleted.
         """
-        self.wait()
+        self.close()
         broadcast_from_process0(partial(self._quarantine, step))  # all wait for process 0
         with self._writing_errors():
             self._delete_superseded(self._open_manager())
@@ -352,6 +354,13 @@ def metrics_content(step: int, metrics: dict[str, float]) -> dict[str, Any]:
 def signed(step: int, content: dict[str, Any]) -> dict[str, Any]:
     """Add the step and a SHA-256 of all the rest."""
     return (content := {"step": step} | content) | {"sha256": _digest(content)}
+
+
+def _hash(path: Path) -> str | None:
+    """Return the SHA-256 of a file, None if it is missing."""
+    with contextlib.suppress(*MISSING), reading_errors(path):
+        return sha256(path)
+    return None
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -53,7 +53,9 @@ ROOMS = (
 )  # fmt: skip
 """Whose source decides a run's numbers."""
 METRICS = "metrics/metrics"
-"""File of a checkpoint with its score, written by Orbax's manager."""
+"""JSON file of a checkpoint with its score, where Orbax's manager writes it."""
+NO_SCORE = 1e30
+"""Score of a checkpoint that was not validated, or was not finite: JSON has no NaN."""
 LIBRARIES = "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"
 """The first four decide them too."""
 
@@ -196,7 +198,7 @@ def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
     for step in training.regular(saved):
         with contextlib.suppress(*UNREADABLE):  # it is damaged
             scores.append(float(_read(checkpoints / f"{step}" / METRICS)["score"]))
-    best = min(scores, default=None)  # of all: it is among those that are kept
+    best = min((score for score in scores if score < NO_SCORE), default=None)
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
     done = saved[-1] if saved else 0
