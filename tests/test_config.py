@@ -142,7 +142,7 @@ MISFITS = [
     (LabelledText(), {"labels": ["1"]}, r"labels.*\['1'\]"),
     (LabelledText(), {"labels": {"1": 2}}, "labels.*2"),
     (LabelledText(), {"training": "a.csv"}, "training.*'a.csv'"),
-    (Rotary(), {"scaling": {"kind": "Novel"}}, "scaling: expected RotaryScaling or NoneType, not"),
+    (Rotary(), {"scaling": {"kind": "Novel"}}, "scaling: expected RotaryScaling or None, not"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
     (
         GENERATOR,

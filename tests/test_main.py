@@ -58,7 +58,7 @@ def test_a_command_begins_soon():
     content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert content["project"]["scripts"] == {"tlite": "tlite.__main__:main"}
     assert not {"tyro", "jax", "numpy"} & imported("import tlite.__main__")
-    code = "import tlite.cli.commands, tlite.cli.texts, tlite.runs.run"
+    code = "import tlite.cli.commands, tlite.cli.overrides, tlite.runs.run"
     assert not HEAVY & imported(code)
 
 

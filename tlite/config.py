@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -99,7 +99,7 @@ def from_dict(kind, value: Any):
                 return from_dict(each, value)
             except ValueError:
                 is_custom = written == "class" and dataclasses.is_dataclass(each)
-                if is_custom or written == _name(each):
+                if is_custom or written == type_name(each):
                     raise
     elif dataclasses.is_dataclass(kind):
         if isinstance(value, kind) or _is_custom_config(value):
@@ -118,7 +118,7 @@ def from_dict(kind, value: Any):
         return float(value)
     elif type(value) is kind or (origin is Literal and type(value) is str and value in args):
         return value
-    raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(written or value)}")
+    raise ValueError(f"expected {type_name(kind)}, not {reprlib.repr(written or value)}")
 
 
 def _is_custom_config(value: Any) -> bool:
@@ -126,12 +126,14 @@ def _is_custom_config(value: Any) -> bool:
     return is_config and is_own(type(value))
 
 
-def _name(kind) -> str:
+def type_name(kind) -> str:
+    """Return the name of a type in messages: "int or None"."""
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
     if len(alternatives(kind)) > 1:
-        return " or ".join(map(_name, alternatives(kind)))
-    return "function" if kind is Callable else getattr(kind, "__name__", str(kind))
+        return " or ".join(map(type_name, alternatives(kind)))
+    names = {Callable: "function", NoneType: "None"}
+    return names.get(kind) or getattr(kind, "__name__", str(kind))
 
 
 def alternatives(kind) -> tuple:
@@ -226,7 +228,7 @@ def _set(field, kind, value: Any, changes: dict, path: str, convert) -> tuple[An
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if word_field and component is not new and type(component) is type(value):
-        return value, {word_field: new} | inner
+        return value, {word_field: changes[""]} | inner
     return component, inner
 
 
@@ -263,21 +265,21 @@ def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:
     return kinds[0] if any(k is str or get_origin(k) is Literal for k in first) else None
 
 
-def field_paths(config: Any) -> Iterator[str]:
-    """Yield the dotted names of the fields of a config and of its components."""
+def walk_fields(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
+    """Yield (dotted name, component, field) of the fields of a config and of its components."""
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name, None)
-        yield field.name
+        path, value = prefix + field.name, getattr(config, field.name, None)
+        yield path, config, field
         items = enumerate(value) if isinstance(value, tuple) else [(None, value)]
         for index, item in items:
             if dataclasses.is_dataclass(item):
-                prefix = field.name if index is None else f"{field.name}.{index}"
-                yield from (f"{prefix}.{path}" for path in field_paths(item))
+                yield from walk_fields(item, f"{path}." if index is None else f"{path}.{index}.")
 
 
 def _no_field(config: Any, prefix: str, name: str, rest: str) -> str:
     """Return the message for an unknown field: the nearest name, here or in a component."""
-    paths = sorted(field_paths(config), key=lambda path: path.count("."), reverse=True)
+    paths = [path for path, *_ in walk_fields(config)]
+    paths.sort(key=lambda path: path.count("."), reverse=True)
     by_name = {path.rpartition(".")[2]: path for path in paths}
     path = ".".join(filter(None, [prefix + name, rest]))
     if near := difflib.get_close_matches(name, by_name, n=1):
@@ -286,3 +288,9 @@ def _no_field(config: Any, prefix: str, name: str, rest: str) -> str:
     kind = config if isinstance(config, type) else type(config)
     names = ", ".join(f.name for f in dataclasses.fields(kind))
     return f"no field {path!r}: {kind.__name__} has {names or 'no fields'}"
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return ": did you mean NAME?" for the nearest known name, or "" if none is near."""
+    nearest = difflib.get_close_matches(word.partition("=")[0], [*known], n=1, cutoff=0.5)
+    return f": did you mean {prefix}{nearest[0]}?" if nearest else ""

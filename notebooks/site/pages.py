@@ -13,20 +13,21 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import griffe
 import tyro
 from docstrings import rooms
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
-from tlite.cli.parts import WORDS, words_of
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
+from tyro.constructors import ConstructorRegistry, StructTypeInfo
 
-from tlite.cli.options import Plan, Train
+from tlite.cli.commands import Plan, Train
+from tlite.cli.overrides import component_words
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import TransformerConfig
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
+from tlite.models.config import PRESETS
 from tlite.models.custom import CONTRACTS, OBJECT_CONTRACTS
 
 ROOT = Path(__file__).parents[2]
@@ -195,8 +196,7 @@ def options() -> str:
         if not (rows := list(table(kind, prefix))):
             continue
         said = plain((kind.__doc__ or "").split("\n\n")[0])
-        slot = prefix.rstrip(".").rpartition(".")[2]
-        words = [w for w, part in WORDS.get(slot, {}).items() if type(part) is kind]
+        words = [word for word, part in PRESETS.get(prefix[:-1], {}).items() if type(part) is kind]
         if words:
             said += f" `--{dashed(prefix[:-1])}` {', '.join(f'`{word}`' for word in words)}."
         if (path := f"{kind.__module__}.{kind.__name__}") in PATHS.values():
@@ -222,16 +222,14 @@ def sections(kind: type, prefix: str = "") -> Iterator[tuple[type, str]]:
     yield kind, prefix
     for field in fields(kind):
         inner = f"{prefix}{field.name}." if prefix or issubclass(kind, TransformerConfig) else ""
-        for part in classes(field.type):
-            yield from sections(part, inner)
+        if field.name != "tokenizer" or kind is not GeneratorExperiment:  # one word
+            for part in classes(field.type):
+                yield from sections(part, inner)
 
 
 def classes(kind: Any) -> list[type]:
-    """The dataclasses that a field may hold, unless a word stands for them."""
-    if get_origin(kind) is Annotated:
-        kind, *notes = get_args(kind)
-        if any(isinstance(note, PrimitiveConstructorSpec) for note in notes):
-            return []
+    """The dataclasses that a field may hold."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     found = (each for each in get_args(kind) or (kind,) if dataclasses.is_dataclass(each))
     adapters = FeedForwardFunction, NormFunction, PositionsFunction
     return [each for each in found if not issubclass(each, adapters)]
@@ -241,8 +239,8 @@ def table(kind: type, prefix: str) -> Iterator[str]:
     """A line for each option of a class."""
     by_name = {field.name: field for field in dataclasses.fields(kind)}
     for field in fields(kind):
-        words = words_of(kind, field.name) if prefix or issubclass(kind, TransformerConfig) else {}
-        if classes(field.type) and not words:
+        words = component_words(by_name[field.name], get_type_hints(kind)[field.name])
+        if classes(field.type) and not words and "parse" not in by_name[field.name].metadata:
             continue
         option = f"`--{dashed(prefix + field.name)}`"
         if field.type is bool:

@@ -37,7 +37,7 @@ def test_two_runs_are_compared(works, trained, faster, tmp_path):
     assert "2 seeds are few" in " ".join(notes)
     assert written.startswith("written into here: index.html")
     first, second = json.loads((tmp_path / "here" / "comparison.json").read_text())["entries"]
-    assert f"{first['parameters']:,} parameters" in trained.printed
+    assert f"parameters={first['parameters']:,} " in trained.printed
     lines = read_metrics(faster / "metrics.jsonl")
     last = [line for line in lines if line["split"] == "validation"][-1]
     assert (second["best_step"], second["finished"]) == (last["step"], True)

@@ -60,7 +60,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, trained):
     losses = -np.log(chosen).mean(1)
     expected = (
         f"{NAME}: accuracy {right:.1f} %, loss {-np.log(chosen.mean(0)).mean():.4f} "
-        f"(of one: {losses.mean():.4f} (SD {losses.std(ddof=1):.4f}))\n"
+        f"(single replicas: {losses.mean():.4f} (SD {losses.std(ddof=1):.4f}))\n"
     )
     assert expected in out
     assert "scores by class (the ensemble)" in out
@@ -108,4 +108,6 @@ def test_a_folder_of_others_has_one_model(fails, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     told = fails("translate {folder} a --replica all", folder=tmp_path)
     assert "this folder has one model" in told
-    assert "no option --replica" in fails("evaluate {folder} --replica all", folder=tmp_path)
+    (tmp_path / "a.txt").write_text("text")
+    line = "evaluate {folder} --replica all --path a.txt"
+    assert "this folder has one model" in fails(line, folder=tmp_path)

@@ -72,10 +72,8 @@ MISTAKES = {
     "from tlite.errors import UserError\nraise UserError('no data')": "my.py, line 2: no data",
     "x = '\0'": "my.py: SyntaxError: source code string cannot contain null bytes",
     "": "my.py has no `experiment`",
-    "experiment = 3": "`experiment` in my.py is of type int, but must be one of GeneratorExp",
+    "experiment = 3": "`experiment` in my.py is of type int, not an experiment",
     "from tlite.experiment import GeneratorExperiment as experiment": "my.py is of type type",
-    "from tlite.experiment import GeneratorExperiment\nclass Mine(GeneratorExperiment): ...\n"
-    "experiment = Mine('mine')": "my.py is of type Mine, but must be one of GeneratorExperiment",
 }
 
 

@@ -18,7 +18,7 @@ TINY = (
 def trained(train, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(TEXT)
-    return train(f"text --path {path} --tokenizer bpe:300 {TINY}")
+    return train(f"my_text --path {path} --tokenizer bpe:300 {TINY}")
 
 
 def test_subwords_are_trained_measured_and_asked_for_text(works, trained):

@@ -5,7 +5,12 @@ import shutil
 import sys
 
 from tests.helpers.folders import make_run, write
-from tlite.runs.experiment_files import find_experiments, kind_of, load_experiment, sentence_of
+from tlite.runs.experiment_files import (
+    experiment_kind,
+    find_experiments,
+    first_sentence,
+    load_experiment,
+)
 
 MINE = '''"""Mine is the best.  It is long.
 
@@ -41,9 +46,9 @@ def test_the_kinds_that_are_read_are_those_of_the_experiments(monkeypatch):
     files = find_experiments()
     texts = {name: file.read_text() for name, file in files.items()}
     for name, file in files.items():
-        kind = kind_of(name, texts)
+        kind = experiment_kind(name, texts)
         assert type(load_experiment(file)).__name__.lower() == f"{kind}experiment", name
-        assert sentence_of(texts[name]).endswith((".", "?")), name
+        assert first_sentence(texts[name]).endswith((".", "?")), name
     for name in set(sys.modules) - before:
         if name.split(".")[0] == "experiments":
             monkeypatch.delitem(sys.modules, name)
@@ -57,7 +62,7 @@ def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_p
     make_run(tmp_path / "runs" / "two", 10, steps=4000)
     write(tmp_path / "runs" / "bad" / "config.json", "{")
     head, *rows = [re.split(r"  +", line) for line in works("runs").splitlines()]
-    assert head == ["folder", "experiment", "kind", "done", "best validation", "begun"]
+    assert head == ["folder", "experiment", "kind", "done", "best validation", "created"]
     assert [row[0] for row in rows] == ["runs/bad", "runs/two", "runs/tiny/one"]
     assert rows[0][1] == "damaged"
     assert rows[1][1:4] == ["tiny", "generator", "0 of 4,000 steps"]

@@ -91,8 +91,8 @@ def test_a_run_resumes_and_prints_a_next_command_that_works(works, trained, copi
 
 
 @pytest.mark.parametrize("line", ["--feed-forward.activation alibi", "--attention 3"])
-def test_the_command_line_can_t_set_a_function(refused, trained, line):
-    message = refused(f"train {trained.file} {line} --run x")
+def test_the_command_line_can_t_set_a_function(fails, trained, line):
+    message = fails(f"train {trained.file} {line} --run x")
     assert all(word in message for word in line.removeprefix("--").split())
 
 

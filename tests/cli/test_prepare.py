@@ -30,8 +30,8 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
     works(f"{line} characters --shard-tokens 100", out="other")
     manifest = Corpus("other").manifest()
     assert manifest.tokenizer.kind == "characters"
-    assert manifest.data.train.files[0].tokens == 100
-    assert manifest.data.train.bytes == manifest.data.train.tokens
+    assert manifest.parts["training"].files[0].tokens == 100
+    assert manifest.parts["training"].bytes == manifest.parts["training"].tokens
 
 
 def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
@@ -49,7 +49,7 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
 @pytest.mark.parametrize(
     ("line", "rows", "told"),
     [
-        ("", 300, "the corpus has 300 tokens: the model has so many rows, not 50,304"),
+        ("", 300, "vocabulary_size=300 instead of 50,304: the corpus has 300 tokens"),
         ("--vocabulary-size 50304", 50304, ""),
         ("--vocabulary-size 384", 384, ""),
         ("--vocabulary_size 384", 384, ""),
@@ -60,7 +60,7 @@ def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys
     pytest.importorskip("tokenizers")
     works(f"prepare {source} out --tokenizer bpe:300 --validation-fraction 0.1")
     words = ["--folder", "out", *line.split()]
-    experiment = next(iter(read_line("gpt2", words, load_experiment("gpt2"))[0].values()))
+    experiment = next(iter(read_line(words, load_experiment("gpt2"))[0].values()))
     assert experiment.model.vocabulary_size == rows
     out = capsys.readouterr().out
     assert out.startswith(told)

@@ -14,7 +14,7 @@ import pytest
 import tlite as library
 from tests.helpers.tokenizers import words
 from tlite import functional as F
-from tlite.cli.texts import encode_prompt
+from tlite.cli.commands import encode_prompt
 from tlite.comparison.flops import parameter_sizes
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
@@ -144,7 +144,7 @@ def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, export
     (tmp_path / "asks" / "generation_config.json").write_text(json.dumps(asked))
     code, _, err = tlite(f"generate {tmp_path / 'asks'} --prompt d --tokens 2")
     assert code == 0
-    assert err == f"warning: {tmp_path / 'asks'} asks for repetition_penalty: not heeded\n"
+    assert err == f"warning: {tmp_path / 'asks'} sets repetition_penalty: ignored\n"
 
 
 # Fine-tuning
@@ -212,7 +212,7 @@ def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
     (run / "config.json").write_text(config)
     message = fails(f"export {run} {tmp_path / 'out'}")
     assert "there is no folder" in message
-    assert message.endswith("name a --family\n")
+    assert "name a --family" in message
     assert not (tmp_path / "out").exists()
     assert "as a bert model" in works(f"export {run} {tmp_path / 'out'} --family bert")
 
@@ -263,14 +263,14 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
     empty.write_text("")
     for line, says in [
         (f"evaluate {exported}", "name a text, --path FILE"),
-        (f"evaluate {{run}} --path {empty}", "no option --path for "),
+        (f"evaluate {{run}} --path {empty}", "is too short: it has 0 tokens"),
         (f"evaluate {exported} --path {empty}", "is too short: it has 0 tokens"),
         (f"generate {bert} --prompt a", "another kind of model"),
         (f"classify {exported} a", "another kind of model"),
         (f"translate {exported} a", "another kind of model"),
         (f"generate {exported} --replica 1", "--checkpoint and --replica are for runs"),
         (f"export {{run}} {exported}", "exists already"),
-        (f"generate {exported}", "texts begin with no mark: give a --prompt"),
+        (f"generate {exported}", "this model has no start symbol: give a --prompt"),
         ("generate no/such --prompt a", "there is no file or folder no/such"),
     ]:
         assert says in fails(line), line
@@ -279,14 +279,14 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
 def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tmp_path):
     source = classifier_file(tmp_path / "wide.py", bert, "context=6, width=64")
     code, _, err = tlite(f"train {source}")
-    assert (code, err) == (2, "tlite: width is the pre-trained model's: leave it out\n")
+    assert (code, err) == (2, "tlite: width is set by the pretrained model: leave it out\n")
 
 
 def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
     experiment = json.loads((tuned.run / "config.json").read_text())["experiment"]
-    assert experiment["pretraining"]["folder"] == str(bert)
-    assert len(experiment["pretraining"]["sha256"]) == 64
-    with pytest.raises(UserError, match="have changed since the run was made"):
+    assert experiment["init_from"]["folder"] == str(bert)
+    assert len(experiment["init_from"]["sha256"]) == 64
+    with pytest.raises(UserError, match="have changed since the run was created"):
         load_init(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
 
 

@@ -20,12 +20,12 @@ variants = {variants}
 """
 WIDE = "dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, width=128))"
 MISTAKES = {
-    "--vary": "^--vary .*needs two values or more: --vary norm layer rms, say",
-    "--vary norm layer rms layer": "^--vary norm needs two values or more",
-    "--vary nrom layer rms": "^╭─ Unrecognized options .*--nrom",
-    "--vary width 8 eight": "^╭─ Value error ",
-    "--vary block.pre_norm True yes": "^--vary block.pre-norm takes True and False, not 'yes'",
-    "--vary num-heads 4 3": "^num-heads=3: width \(64\) must be a multiple of num_heads \(3\)",
+    "--vary": "^--vary .*needs two or more values, as in --vary norm layer rms",
+    "--vary norm layer rms layer": "^--vary norm needs two or more values",
+    "--vary nrom layer rms": "^unknown option --nrom: did you mean --norm?",
+    "--vary width 8 eight": "^width=eight: --width: expected int, not 'eight'",
+    "--vary block.pre_norm True yes": "--block.pre-norm: expected bool, not 'yes'",
+    "--vary num-heads 4 3": r"^num-heads=3: .*width \(64\) must be a multiple of num_heads \(3\)",
     "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
     "--only layer": "there is no variant 'layer': there are none",
 }
@@ -63,19 +63,19 @@ def file(tmp_path):
 
 
 def read(line, name="demo"):
-    return read_line("demo", shlex.split(line), *load_variants(name))[0]
+    return read_line(shlex.split(line), *load_variants(name))[0]
 
 
 @pytest.mark.parametrize("line", MISTAKES)
 def test_what_can_not_be_varied_is_told(line):
-    with pytest.raises(UserError, match="(?s)" + MISTAKES[line].replace("?", r"\?")) as told:
+    with pytest.raises(UserError, match=MISTAKES[line].replace("?", r"\?")) as error:
         read(line)
-    assert "\n" not in str(told.value).partition("╭")[0]
+    assert "\n" not in str(error.value)
 
 
 def test_a_grid_has_every_combination_and_the_first_is_the_reference():
     line = "--vary norm layer rms --vary positions learned rotary --width 16 --run here"
-    found, asked = read_line("demo", shlex.split(line), *load_variants("demo"))
+    found, asked = read_line(shlex.split(line), *load_variants("demo"))
     assert list(found) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
     models = [experiment.model for experiment in found.values()]
     combinations = [(model.norm, model.positions, model.width) for model in models]

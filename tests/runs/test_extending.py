@@ -21,7 +21,6 @@ from tests.helpers.runs import (
     varied,
 )
 from tlite.cli import commands, main
-from tlite.cli.options import Resume
 from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig
@@ -50,7 +49,7 @@ def no_reports(monkeypatch):
 
 
 def resume(folder, **options):
-    commands.resume(Resume(resume=folder, **options))
+    commands.resume(commands.Resume(resume=str(folder), **options))
 
 
 def trained(experiment, folder, steps):

@@ -1,126 +1,816 @@
-"""The commands that are about a run or a corpus and not about a text, handed their options."""
+"""The commands of `tlite`: a dataclass of options each, and a function that hands them on."""
 
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from inspect import getdoc
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
 
-import jax
+from tyro.conf import Positional, UseAppendAction, arg
 
-from tlite.cli.options import Compare, Evaluate, Export, Inspect, Prepare, Resume, Search
-from tlite.data.corpus import BEGINNINGS
-from tlite.data.documents import Source
-from tlite.data.prepare import Texts
-from tlite.data.prepare import prepare as write_corpus
-from tlite.data.reading import MEGABYTE
-from tlite.errors import UserError
-from tlite.experiment import (
-    BPE,
-    Bytes,
-    Characters,
-    TextTokenizer,
-    TokenizerFile,
-    tokenizer_named,
+import tlite.distributed as distributed
+from tlite.cli import HELP, parse, parse_known
+from tlite.distributed import devices
+from tlite.errors import UserError, printable, show
+from tlite.runs import experiment_files
+from tlite.training.run_dir import (
+    LATEST,
+    STUDY,
+    RunDir,
+    check_local,
+    check_shared,
+    describe,
+    find_run,
+    find_runs,
 )
-from tlite.pretrained import is_pretrained, learn_bpe
-from tlite.pretrained.tokenizers import open_tokenizer
-from tlite.runs import ClassifierRun, Run, TranslatorRun, models
-from tlite.runs.models import check_replica
-from tlite.text import ByteTokenizer, CharTokenizer
-from tlite.training.run_dir import STUDY, check_shared
+from tlite.user_code import name_files
 
-LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
+MAX_LEARNED_BYTES = 50_000_000  # of the training split, from which `bpe` is learned
+MAX_LISTED = 5  # unknown words
+Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")]
+
+
+def run_command(command: str, words: list[str]) -> None:
+    """Read the options of a command and call its function."""
+    if command in EXPERIMENT_COMMANDS:
+        EXPERIMENT_COMMANDS[command](words)
+        return
+    options = parse(OPTIONS[command], words, f"tlite {command}")
+    devices.prepare_devices()
+    name_files(getattr(options, "code", ()))
+    globals()[command](options)
+
+
+def check_range(options: Any, **limits: tuple[float | int, float | int]) -> None:
+    """Raise a `UserError` for an option that is out of its limits."""
+    for name, (low, high) in limits.items():
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            option = name.replace("_", "-")
+            raise UserError(f"--{option} must be between {low:,} and {high:,}, not {value:,}")
+
+
+def warn(text: str) -> None:
+    print(printable(f"warning: {text}"), file=sys.stderr)
+
+
+# Options of several commands
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
+    code: Annotated[tuple[Path, ...], UseAppendAction] = ()
+    """File with your functions that the run was created with; may be repeated."""
+    checkpoint: str = "best"
+    """best, last, average (of the last that are kept), or a step."""
+    replica: int = 0
+    """Index of the model, if several seeds were trained side by side."""
+
+    def open_model(self, experiment_type: type) -> tuple[Any, Any, Any]:
+        """Return model and tokenizer, and the `RunDir` or the description of a Hugging Face folder.
+
+        In a folder of runs it is the newest one of an experiment of this type.
+        """
+        from tlite.runs.models import open_model
+
+        folder = find_run(self.run, experiment_type.__name__.removesuffix("Experiment").lower())
+        return open_model(folder, experiment_type, self.checkpoint, self.replica)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions(RunOptions):
+    replica: int | Literal["all"] = 0
+    """Index of the model, if several seeds were trained side by side; all: their ensemble, the mean
+    of their probabilities."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Search of a translator; None keeps the experiment's setting."""
+
+    beam: int | None = None
+    """Translator: number of beams, 1 for greedy search; None: the experiment's."""
+    length_penalty: float | None = None
+    """Translator: above 0 favours longer translations; None: the experiment's."""
+    truncate: bool = False
+    """Translator: cut sentences that are longer than the model's context."""
+
+
+@dataclass(frozen=True)
+class DistributedOptions:
+    coordinator: str | None = None
+    """HOST:PORT where process 0 listens; the same for all processes."""
+    processes: int | None = None
+    """Number of processes."""
+    process: int | None = None
+    """Index of this process, from 0."""
+    distributed: Literal["auto", "off"] = "auto"
+    """auto: join the processes of a Slurm step, Open MPI or a TPU pod; off: train in this process
+    alone, unless the three options above are set."""
+    heartbeat: int = 100
+    """Seconds without a sign of life after which a process counts as lost."""
+    deterministic: bool = False
+    """On a GPU: only operations that repeat bit for bit, as a CPU's do; slower."""
+    profile: int = 0
+    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
+
+    def __post_init__(self):
+        check_range(self, profile=(0, math.inf))
+
+    def initialize(self) -> None:
+        """Join the other processes of the run."""
+        if self.deterministic:
+            devices.use_deterministic_operations()
+        process = self.coordinator, self.processes, self.process
+        is_auto = self.distributed == "auto"
+        distributed.initialize(*process, detect=is_auto, heartbeat=self.heartbeat)
+
+
+# Train, plan and launch: the experiment's fields are options, too
+
+
+@dataclass(frozen=True)
+class Train(DistributedOptions):
+    """Train an experiment, by its name below or from a Python file.
+
+    Its fields are options, too: `tlite train EXPERIMENT --help` lists them, and
+    `tlite train --resume RUN --help` lists the options for resuming.
+    """
+
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """Train a study of variants: name and values of an option, as in --vary norm layer rms. With
+    several --vary all combinations are trained. The others are compared with the first."""
+    only: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """Train only this variant; may be repeated."""
+    run: Path | None = None
+    """Folder to create for the run; None: runs/NAME/TIME."""
+    resume: Literal["never", "auto", "must"] = "never"
+    """auto: resume the run of the same experiment in the folder --run, or the newest one in
+    runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
+    error if there is none."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_local(self.run or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(DistributedOptions):
+    """Resume a run or a study from its last checkpoint."""
+
+    resume: Annotated[str, arg(metavar="RUN")]
+    """Folder of the run or study; or latest, the newest in ./runs."""
+    code: Annotated[tuple[Path, ...], UseAppendAction] = ()
+    """File with your functions that the run was created with; may be repeated."""
+    steps: int | None = None
+    """New total number of steps; not for a cosine schedule."""
+    retry: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """Study: failed variant to try again; may be repeated."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.resume in ("auto", "must") and not os.path.exists(self.resume):
+            raise UserError(f"name an experiment: tlite train EXPERIMENT --resume {self.resume}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Memory and time of a training step on devices that are not here."""
+
+    mesh: str = ""
+    """Devices: 8, or 64x4 to shard large arrays over two axes."""
+    tpu: str | None = None
+    """Compile for a TPU slice such as v5e:16x16 (needs the extra tpu); None: for CPU devices."""
+    hardware: str | None = None
+    """v4, v5e, v5p, v6e, a100, h100 or h200: print the time at its peak; None: the TPU's."""
+    utilisation: float = 0.4
+    """Expected fraction of the peak."""
+    parameters: bool = False
+    """List each parameter with its shape, its type in products, its optimizer and decay."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Train as several processes on this machine."""
+
+    processes: Annotated[int, arg(aliases=("-n",))] = 2
+    """Number of processes."""
+    devices_each: int | None = None
+    """Devices of each process; None: its share of the CPU's cores, or one GPU."""
+
+
+def train(words: list[str]) -> None:
+    """Train an experiment or a study of its variants, or resume one."""
+    devices.prepare_devices()
+    options, name, words = read_train(words)
+    file = None if name is None else experiment_files.find_experiment(name)
+    if HELP.isdisjoint(words):  # before a file may use a device
+        options.initialize()
+    if file is None:
+        name_files(options.code)
+        resume(options)
+    else:
+        train_file(options, file, words, f"tlite train {name}")
+
+
+def read_train(words: list[str]) -> tuple[Any, str | None, list[str]]:
+    """Return the options that need no experiment, its name, and the other words.
+
+    Without an experiment the options are those of `Resume`, and the name is None.
+    """
+    if words and words[0].startswith("-") and any(w.startswith("--resume") for w in words):
+        return parse(Resume, words, "tlite train"), None, []
+    name, *words = require_experiment("train", Train, words)
+    options, words = parse_known(Train, words, f"tlite train {name}", add_help=False)
+    return options, name, words
+
+
+def require_experiment(command: str, kind: type, words: list[str]) -> list[str]:
+    """Return the words if they begin with an experiment's name; else print help or raise."""
+    if words and not words[0].startswith("-"):
+        return words
+    known = ", ".join(experiment_files.find_experiments())
+    if HELP & {*words}:
+        about = f"{getdoc(kind)}\n\nexperiments: {known}"
+        parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
+    raise UserError(f"name an experiment to {command}: {known}")
+
+
+def train_file(options: Train, file: Path, words: list[str], program: str) -> None:
+    """Train the experiment of a file, or a study of its variants."""
+    print(printable(f"experiment: {file.resolve()}"), flush=True)
+    experiment, variants = experiment_files.load_variants(file)
+    from tlite.cli.overrides import print_help, read_experiments
+    from tlite.runs import Run, api
+
+    if HELP & {*words}:
+        about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")
+        print_help(Train, experiment, program, about)
+    experiments = read_experiments(experiment, variants, words, options.vary, options.only)
+    if len(experiments) == 1:
+        (experiment,) = experiments.values()
+        Run.create(experiment, options.run, resume=options.resume).train(profile=options.profile)
+    elif options.profile:
+        raise UserError("--profile is for one run: name one of the variants, --only NAME")
+    else:
+        api.train(experiments, dir=options.run, resume=options.resume)
+
+
+def resume(options: Resume) -> None:
+    """Resume a run or a study."""
+    check_shared(folder := newest_or_path(options.resume))
+    if not (folder / STUDY).is_file():
+        if options.retry:
+            raise UserError("--retry is for a study")
+        from tlite.runs import Run
+
+        Run.open(folder, steps=options.steps).train(profile=options.profile)
+    elif options.steps is not None or options.profile:
+        raise UserError("--steps and --profile are for a run: name one in the study")
+    else:
+        from tlite.runs.study import resume_study
+
+        resume_study(folder, options.retry)
+
+
+def newest_or_path(word: str) -> Path:
+    """Return the newest run or study for `latest`, else the path."""
+    check_local(word)
+    return find_run(word, studies=True) if str(word) == LATEST else Path(word)
+
+
+def plan(words: list[str]) -> None:
+    """Print memory and time of a training step on devices that are not here."""
+    devices.prepare_devices()
+    name, *words = require_experiment("plan", Plan, words)
+    options, words = parse_known(Plan, words, f"tlite plan {name}", add_help=False)
+    experiment = experiment_files.load_experiment(experiment_files.find_experiment(name))
+    import jax
+
+    from tlite.cli.overrides import print_help, read_experiments
+    from tlite.planning.plan import plan, read_mesh
+
+    if HELP & {*words}:
+        print_help(Plan, experiment, f"tlite plan {name}", getdoc(Plan) or "")
+    (experiment,) = read_experiments(experiment, {}, words).values()
+    if not options.tpu:
+        number, _ = read_mesh(options.mesh, options.tpu)
+        jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
+        jax.config.update("jax_platforms", "cpu")
+    plan(experiment, **vars(options))
+
+
+def launch(words: list[str]) -> NoReturn:
+    """Start several processes that train together."""
+    from tlite.distributed.launch import launch
+
+    at = words.index("train") if "train" in words else len(words)
+    if at == len(words) and HELP.isdisjoint(words):
+        raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT")
+    options = parse(Launch, words[:at], "tlite launch")
+    read_train(words[at + 1 :])  # an error is printed once
+    sys.stdout.flush()
+    raise SystemExit(launch(words[at:], options.processes, options.devices_each))
+
+
+# Prepare
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Token files of texts of any size: a corpus that an experiment trains on.
+
+    The same command resumes after an interruption.
+    """
+
+    source: Positional[str]
+    """Text file, JSON Lines (both also .gz), Parquet, a folder of these or of save_to_disk, or a
+    data set on the Hugging Face hub."""
+    folder: Positional[Path]
+    """Folder to create."""
+    tokenizer: str = "gpt2"
+    """bytes, characters, bpe (learned from 50 megabytes of the training split; bpe:4000 sets the
+    vocabulary size); or a tokenizer.json, a folder with one, or a name on the hub."""
+    field: str = "text"
+    """Column with the text."""
+    split: str = "train"
+    """Split of a data set."""
+    subset: str = ""
+    """Configuration of a data set on the hub, such as sample-10BT."""
+    validation_fraction: float = 0.005
+    """Fraction for validation: the end of each text file, or documents by their hash."""
+    shard_tokens: int = 0
+    """Tokens per file; 0: one file per split, train.bin and val.bin."""
+    processes: int = 0
+    """Number of processes that encode; 0: one per core."""
 
 
 def prepare(options: Prepare) -> None:
-    """Make a corpus of texts, a folder of token files, and say what it has come to."""
+    """Write a corpus, and print its size."""
+    from tlite.data.documents import Source
+    from tlite.data.prepare import prepare
+    from tlite.experiment import BPE, TokenizerFile, tokenizer_named
+    from tlite.pretrained.tokenizers import open_tokenizer
+
     try:
-        tokenizer = tokenizer_named(options.tokenizer)
+        settings = tokenizer_named(options.tokenizer)
     except ValueError as error:
         raise UserError(f"--tokenizer {options.tokenizer}: {error}") from error
-    name = f"bpe:{tokenizer.pieces}" if isinstance(tokenizer, BPE) else options.tokenizer
-    if isinstance(tokenizer, TokenizerFile):
-        open_tokenizer(tokenizer.path)  # a missing one fails before anything is read
-    names = "source", "field", "split", "subset", "validation_fraction"
-    source = Source(*(getattr(options, name) for name in names))
+    name = f"bpe:{settings.pieces}" if isinstance(settings, BPE) else options.tokenizer
+    if isinstance(settings, TokenizerFile):
+        open_tokenizer(settings.path)  # raises before anything is read
+    fraction = options.validation_fraction
+    source = Source(options.source, options.field, options.split, options.subset, fraction)
+    make = partial(make_tokenizer, settings)
     sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
-    make = partial(make_tokenizer, tokenizer)
-    manifest = write_corpus(source, options.folder, name, make, **sizes)
-    for part in BEGINNINGS:
-        if found := manifest.parts.get(part):
-            print(
-                f"{part}: {found.tokens:,} tokens, {found.bytes:,} bytes of text, "
-                f"{found.documents:,} documents"
-            )
-    print(f"{options.folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
+    manifest = prepare(source, options.folder, name, make, **sizes)
+    for split, part in manifest.parts.items():
+        print(
+            f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "
+            f"{part.documents:,} documents"
+        )
+    size, dtype = manifest.vocabulary_size, manifest.dtype
+    print(f"{options.folder}: {size:,} different tokens, as {dtype}")
 
 
-def make_tokenizer(settings: TextTokenizer, texts: Texts) -> Any:
-    """The tokenizer of these settings; what has to be learned is learned from the texts."""
+def make_tokenizer(settings: Any, texts: Callable) -> Any:
+    """Return the tokenizer of these settings; "bpe" and "characters" learn it from the texts."""
+    from tlite.experiment import BPE, Bytes, Characters
+    from tlite.pretrained import learn_bpe
+    from tlite.pretrained.tokenizers import open_tokenizer
+    from tlite.text import ByteTokenizer, CharTokenizer
+
     if isinstance(settings, Bytes):
         return ByteTokenizer()
     if isinstance(settings, Characters):
         return CharTokenizer("".join(set().union(*texts(None))))
     if isinstance(settings, BPE):
-        return learn_bpe(texts(LEARNED_FROM), settings.pieces)
+        return learn_bpe(texts(MAX_LEARNED_BYTES), settings.pieces)
     return open_tokenizer(settings.path)[0]
 
 
-def resume(options: Resume) -> None:
-    """Go on with a study or a run that was cut short."""
-    check_shared(options.resume)
-    if (options.resume / STUDY).is_file():
-        if options.steps is not None or options.profile:
-            raise UserError("--steps and --profile are for a run: name one in the study")
-        from tlite.runs import study
+# Models
 
-        study.resume_study(options.resume)
-        return
-    Run.open(options.resume, steps=options.steps).train(profile=options.profile)
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(EnsembleOptions, SearchOptions):
+    """Print losses and scores of a run's models on a split of its data, or on a text or table."""
+
+    split: Literal["validation", "training", "test"] = "validation"
+    """Split of the data. Evaluate the test split once, at the end."""
+    path: Path | None = None
+    """Text of a generator, also of a Hugging Face folder, or table with the columns of the run's
+    data, to evaluate instead."""
 
 
 def evaluate(options: Evaluate) -> None:
-    """Print how a run's models do on a part of its data, or a model of others on a text."""
-    asked = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
-    given = {name: value for name, value in asked.items() if value != getattr(Evaluate, name)}
-    run = None if is_pretrained(options.run) else Run.open(options.run)
-    known = {"checkpoint", "split", "replica"} if run else {"path"}
-    if isinstance(run, TranslatorRun):
-        known |= {*Search.__dataclass_fields__}
-    for name in given.keys() - known:
-        raise UserError(f"there is no option --{name.replace('_', '-')} for {options.run}")
-    if options.replica not in (0, "all") and not isinstance(run, ClassifierRun):
-        raise UserError(f"--replica must be 0 or all for {options.run}, not {options.replica}")
-    if run:
-        run.evaluate(**given)
+    """Print losses and scores."""
+    from tlite.runs import api
+
+    folder, replica = find_run(options.run), options.replica
+    names = [field.name for field in fields(SearchOptions)]
+    search = {name: getattr(options, name) for name in names if getattr(options, name)}
+    kind = describe(folder).kind if search or replica not in (0, "all") else ""
+    if search and kind != "translator":
+        option = next(iter(search)).replace("_", "-")
+        raise UserError(f"--{option} is for a translator, not for {folder}")
+    if replica not in (0, "all") and kind not in ("classifier", "pretrained"):
+        raise UserError(f"--replica must be 0 or all for {folder}, not {replica}")
+    settings = {"split": options.split, "checkpoint": options.checkpoint, "replica": replica}
+    api.evaluate(folder, path=options.path, **settings, **search)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate(EnsembleOptions):
+    """Generate text with the model of a run."""
+
+    prompt: str | None = None
+    """Start of the text; None: the experiment's prompt."""
+    tokens: int = 500
+    """Number of tokens (characters, for most runs)."""
+    temperature: float = 1.0
+    """Sampling temperature: below 1 sharper, above 1 flatter; 0: always the most probable token."""
+    top_k: int | None = None
+    """Sample from the k most probable tokens only."""
+    top_p: float | None = None
+    """Sample from the most probable tokens that sum to p."""
+    min_p: float | None = None
+    """Sample from the tokens at least p times as probable as the most probable."""
+    greedy: bool = False
+    """Always the most probable token."""
+    seed: int = 0
+    """Seed of the first sample; sample i has seed + i."""
+    samples: int = 1
+    """Number of texts."""
+    unknown: bool = False
+    """Read characters the model does not know as the unknown symbol."""
+
+    def __post_init__(self):
+        # Outside of these limits float32 and int32 have 0, infinity, or another number.
+        check_range(self, temperature=(1e-4 * (self.temperature > 0), 1e4))
+        check_range(self, top_p=(1e-6, 1), min_p=(1e-6, 1))
+        check_range(self, seed=(0, 2**31 - 1), samples=(1, 2**31 - self.seed))
+
+
+def generate(options: Generate) -> None:
+    """Print samples after the prompt."""
+    import jax
+
+    from tlite.experiment import GeneratorExperiment
+    from tlite.runs.generator import end_ids, write_sample
+    from tlite.runs.models import warn_unsupported_generation
+
+    prompt = options.prompt
+    model, tokenizer, source = options.open_model(GeneratorExperiment)
+    if isinstance(source, RunDir):
+        prompt = (source.experiment.prompt or None) if prompt is None else prompt
+        stop = end_ids(tokenizer)
     else:
-        models.evaluate_text(options.run, options.path)
+        stop = source.end_ids
+        warn_unsupported_generation(source)
+    tokens = encode_prompt(tokenizer, prompt, options.unknown)
+    settings = {"num_tokens": options.tokens, "stop": stop, "sampler": make_sampler(options)}
+    for index in range(options.samples):
+        title = f"--- sample {index + 1}\n" if options.samples > 1 else ""
+        rng = jax.random.key(options.seed + index)
+        try:
+            write_sample(model, tokenizer, tokens, title + (prompt or ""), rng=rng, **settings)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+
+def make_sampler(options: Generate) -> Callable:
+    """Return the sampler of the options; greedy at temperature 0."""
+    import tlite.functional as F
+
+    filters = {name: getattr(options, name) for name in ("top_k", "top_p", "min_p")}
+    if options.temperature and not options.greedy:
+        return partial(F.sample, temperature=options.temperature, **filters)
+    if options.temperature not in (0, 1) or any(value is not None for value in filters.values()):
+        raise UserError("greedy decoding has no --temperature, --top-k, --top-p or --min-p")
+    return F.greedy
+
+
+def encode_prompt(tokenizer: Any, prompt: str | None, unknown: bool) -> Any:
+    """Return the tokens of the prompt; without one the symbol that starts a text, or ends it."""
+    import numpy as np
+
+    from tlite.runs.generator import prompt_tokens
+
+    if prompt is None:
+        ids = [i for i in (tokenizer.bos_id, tokenizer.eos_id) if i is not None]
+        if not ids:
+            raise UserError("this model has no start symbol: give a --prompt")
+        return np.array(ids[:1], np.int32)
+    if not unknown and (symbols := tokenizer.unknown_in(prompt)):
+        raise UserError(
+            f"the model does not know {', '.join(map(repr, symbols))} in the prompt: "
+            "leave out, or pass --unknown to read as the unknown symbol"
+        )
+    return prompt_tokens(tokenizer, prompt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(EnsembleOptions):
+    """Class of each text, with probabilities; without texts of each line of standard input."""
+
+    texts: Texts = ()
+    """Texts to classify."""
+    format: Literal["table", "jsonl"] = "table"
+    """Table or JSON Lines."""
+
+
+def classify(options: Classify) -> None:
+    """Print the class and the probabilities of each text."""
+    from tlite.experiment import ClassifierExperiment
+    from tlite.runs.classifier import are_cut, encode_texts, probabilities
+
+    model, tokenizer, source = options.open_model(ClassifierExperiment)
+    texts = list(options.texts) or read_input("classify")
+    for number, text in enumerate(texts, 1):
+        if not tokenizer.words(text):
+            warn(f"text {number} has no word in it")
+    if isinstance(source, RunDir):
+        experiment, classes = source.experiment, source.experiment.data.classes
+        tokens, cut = (f(experiment, tokenizer, texts) for f in (encode_texts, are_cut))
+    else:
+        context, classes = model.config.context, source.labels
+        cut = [len(ids) > context for ids in tokenizer.encode_ids(texts)]
+        tokens = tokenizer.encode_texts(texts, context if any(cut) else None)
+    warn_unread(tokenizer, texts, cut)
+    rows = probabilities(model, tokens)
+    if options.format == "table":
+        print_table(texts, rows, classes)
+        return
+    for text, row in zip(texts, rows.tolist(), strict=True):
+        scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
+        line = {"text": text, "class": max(scores, key=scores.__getitem__), "probabilities": scores}
+        show(json.dumps(line))
+
+
+def print_table(texts: list[str], rows: Any, classes: list[str]) -> None:
+    """Print the probabilities (N, C) of the classes, and the most probable class."""
+    width = max(*map(len, classes), 5)
+    show("  ".join(f"{name:>{width}}" for name in [*classes, "class"]) + "  text")
+    for text, row in zip(texts, rows, strict=True):
+        cells = [f"{p:.3f}" for p in row] + [classes[row.argmax()]]
+        short = text if len(text) <= 60 else text[:59] + "\N{HORIZONTAL ELLIPSIS}"
+        show("  ".join(f"{cell:>{width}}" for cell in cells) + f"  {short}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate(EnsembleOptions, SearchOptions):
+    """Translation of each text, or of each line of a file or of standard input."""
+
+    texts: Texts = ()
+    """Texts to translate."""
+    input: Path | None = None
+    """File with a sentence per line."""
+    max_length: int | None = None
+    """Maximum number of tokens of a translation; None: by the length of the source."""
+    n_best: int = 1
+    """Number of translations of each text, with their scores."""
+    format: Literal["text", "jsonl"] = "text"
+    """A translation per line (with --n-best: rank, score, translation, text), or JSON Lines."""
+
+    def __post_init__(self):
+        if self.texts and self.input:
+            raise UserError("give texts or --input, not both")
+
+
+def translate(options: Translate) -> None:
+    """Print the translation of each text."""
+    from tlite.decoding.translate import translate
+    from tlite.experiment import TranslatorExperiment
+    from tlite.runs.models import warn_unsupported_generation
+    from tlite.runs.translator import encode_sources, with_search
+
+    model, tokenizer, source = options.open_model(TranslatorExperiment)
+    if isinstance(source, RunDir):
+        experiment = source.experiment
+    else:
+        experiment = TranslatorExperiment("pretrained", model=model.config)
+        warn_unsupported_generation(source)
+    names = "beam", "length_penalty", "truncate", "max_length"
+    experiment = with_search(experiment, **{name: getattr(options, name) for name in names})
+    check_range(options, n_best=(1, experiment.beam))
+    texts = list(options.texts) or read_input("translate", options.input)
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            raise UserError(f"line {number} is empty: there is nothing to translate")
+    sources = encode_sources(experiment, tokenizer, texts)
+    context = experiment.model.context
+    warn_unread(tokenizer, texts, [len(ids) > context for ids in tokenizer.encode_ids(texts)])
+    settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
+    found = translate(model, sources, max_length=options.max_length, **settings)
+    for text, beams in zip(texts, found, strict=True):
+        best = [(tokenizer.decode(t), float(score)) for t, score in beams[: options.n_best]]
+        print_translations(text, best, options)
+
+
+def print_translations(text: str, best: list[tuple[str, float]], options: Translate) -> None:
+    """Print the best translations of a text with their scores."""
+    if options.format == "jsonl":
+        is_utf8 = sys.stdout.encoding.lower() in ("utf-8", "utf8")  # else letters are escaped
+        rows = [{"translation": t, "score": round(score, 4)} for t, score in best]
+        show(json.dumps({"text": text, "translations": rows}, ensure_ascii=not is_utf8))
+    elif options.n_best == 1:
+        show(best[0][0])
+    else:
+        for rank, (translation, score) in enumerate(best, 1):
+            show(f"{rank}\t{score:.4f}\t{translation}\t{text}")
+
+
+def warn_unread(tokenizer: Any, texts: list[str], cut: list[bool]) -> None:
+    """Warn of words that are unknown, and of texts that are cut."""
+    text = "\n".join(texts)
+    if unknown := tokenizer.unknown_in(text):
+        names = ", ".join(map(repr, unknown[:MAX_LISTED])) + ", ..." * (len(unknown) > MAX_LISTED)
+        number = len(set(tokenizer.words(text)))
+        warn(f"{len(unknown)} of {number} different words are unknown to the model: {names}")
+    if any(cut):
+        reason = "texts are longer than the model reads, and cut: the first is text"
+        warn(f"{sum(cut)} of {len(texts)} {reason} {cut.index(True) + 1}")
+
+
+def read_input(purpose: str, path: Path | None = None) -> list[str]:
+    """Return the lines of a file, or of standard input.
+
+    Raises:
+        UserError: there are none or too many, they are not UTF-8, or can't be read.
+    """
+    from tlite.data.reading import read_lines
+
+    if path is None and sys.stdin.isatty():
+        print("one text per line; end with Ctrl-D", file=sys.stderr)
+    if not (lines := read_lines(path)):
+        raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
+    return lines
+
+
+# Runs
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Differences of runs from the first: of their configs, and of their results, seed by seed."""
+
+    folders: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN [RUN ...]")]
+    """Run folders, the reference first; a study stands for its variants; latest is the newest."""
+    to: Path | None = None
+    """Folder to write to; None: comparison/ of a study, or runs/comparison/TIME."""
+    format: Literal["table", "markdown", "csv", "json"] = "table"
+    """Format of what is printed."""
+    smallest_effect: float | None = None
+    """Smallest difference of interest, in the printed unit: print the number of seeds that detects
+    it in 80 of 100 studies."""
+
+
+def compare(options: Compare) -> None:
+    """Print how runs differ, and write tables, pictures and a page."""
+    import jax
+
+    from tlite.runs import api
+
+    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
+    folders, settings = map(newest_or_path, options.folders), dict(vars(options))
+    del settings["folders"]
+    api.compare(*folders, **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follow:
+    """Write a run's metrics for TensorBoard or Weights & Biases, also while it trains."""
+
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run folder; or latest, the newest in ./runs."""
+    to: Literal["tensorboard", "wandb"]
+    """Event files, or an offline run of W&B, in the run's folder."""
+
+
+def follow(options: Follow) -> None:
+    """Write metrics until the run has ended."""
+    from tlite.report.tracking import WRITERS, follow
+
+    folder = find_run(options.run)
+    print(f"{WRITERS[options.to].command} {shlex.quote(str(folder / options.to))}", flush=True)
+    follow(folder, options.to)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(RunOptions):
+    """Write a run's model to a folder that Hugging Face's transformers opens."""
+
+    to: Positional[Path]
+    """Folder to create."""
+    family: str | None = None
+    """gpt2, llama, gpt_neox, bert, marian, bart or t5; None: that of the folder the run started
+    from, or by its kind and components."""
 
 
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
-    to = options.to
-    settings = {"checkpoint": options.checkpoint, "replica": options.replica}
-    family = models.export(options.run, to, family=options.family, **settings)
+    from tlite.runs.models import export
+
+    to, settings = options.to, {"checkpoint": options.checkpoint, "replica": options.replica}
+    family = export(find_run(options.run), to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 
-def compare(options: Compare) -> None:
-    """Print how runs differ from the first, and write tables, pictures and a page of it."""
-    from tlite import comparison  # it imports what draws, which is slow
+@dataclass(frozen=True, kw_only=True)
+class Inspect(RunOptions):
+    """Pictures of what a model has learned, and one HTML page with all of them."""
 
-    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with what is compared
-    comparison.compare(**vars(options))
+    text: str | None = None
+    """Text for attention and predictions; None: from the validation split, or two sentences for a
+    Hugging Face folder."""
+    to: Path | None = None
+    """Folder to write to; None: the run's inspection/, or ./inspection/NAME for a Hugging Face
+    folder."""
 
 
 def inspect(options: Inspect) -> None:
-    """Draw every picture of a run or a model, and write one page with all of them."""
+    """Draw pictures of a run or a model, and write one page with all of them."""
+    from tlite.pretrained import is_pretrained
     from tlite.report import inspect_pretrained, inspect_run
+    from tlite.runs import Run
+    from tlite.runs.models import check_replica
 
+    folder = find_run(options.run)
     settings = options.checkpoint, options.replica, options.text, options.to
-    if is_pretrained(options.run):
-        path = inspect_pretrained(options.run, *settings)
+    if is_pretrained(folder):
+        path = inspect_pretrained(folder, *settings)
     else:
-        run = Run.open(options.run)
-        check_replica(options.replica, len(run.experiment.training.seed_range))
+        run = Run.open(folder)
+        check_replica(options.replica, run.experiment.training.seeds)
         path = inspect_run(run, *settings)
     number = len(list(path.parent.glob("*.png")))
     print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """List the experiments: those of tlite, and yours in ./experiments."""
+
+
+def experiments(_: Experiments) -> None:
+    """Print name, kind and first sentence of each experiment file."""
+    files = experiment_files.describe_experiments()
+    print_columns([(f.name, f.kind, "" if f.is_shipped else "yours", f.sentence) for f in files])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """List the runs and studies in a folder, newest first."""
+
+    folder: Positional[Path] = Path("runs")
+    """Folder of runs."""
+
+
+def runs(options: Runs) -> None:
+    """Print progress and best validation of each run and study."""
+    if not os.path.isdir(options.folder):
+        raise UserError(f"there is no folder {options.folder}: runs are created in ./runs")
+    if not (summaries := find_runs(options.folder)):
+        raise UserError(f"there are no runs in {options.folder}")
+    rows = [("folder", "experiment", "kind", "done", "best validation", "created")]
+    for run in summaries:
+        unit = "variants" if run.kind == "study" else "steps"
+        done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
+        created = f"{run.began:%Y-%m-%d %H:%M}"
+        rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
+    print_columns(rows)
+
+
+def print_columns(rows: list[tuple[str, ...]]) -> None:
+    """Print rows of a table, each column as wide as its longest cell."""
+    rows = [tuple(" ".join(cell.split()) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
+        show("  ".join(cells).rstrip())
+
+
+OPTIONS = {
+    "prepare": Prepare,
+    "evaluate": Evaluate,
+    "generate": Generate,
+    "classify": Classify,
+    "translate": Translate,
+    "compare": Compare,
+    "follow": Follow,
+    "export": Export,
+    "inspect": Inspect,
+    "experiments": Experiments,
+    "runs": Runs,
+}
+EXPERIMENT_COMMANDS = {"train": train, "plan": plan, "launch": launch}
+"""These read words beside their options."""

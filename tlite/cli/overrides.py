@@ -1,290 +1,306 @@
-"""An experiment's fields as options, and the variants of it that a command line asks for.
+"""An experiment's fields as options of the command line, and --vary.
 
-A part of the model is chosen by a word, a dot leads into it. A first look at the words changes the
-parts, as these decide which options there are.
+`--width 64` sets `model.width`, `--positions rotary` chooses a component, `--positions.base 7` sets
+one of its fields; `--model.width 64` is the same as `--width 64`.
 """
 
-import copy
 import dataclasses
 import itertools
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from operator import itemgetter
-from typing import Annotated, Any, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
     ConstructorRegistry,
     PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
     StructConstructorSpec,
-    StructFieldSpec,
     StructTypeInfo,
 )
 
-from tlite.cli import REGISTRY, WrongOption, parse
-from tlite.cli.options import Train, one_word
+from tlite.cli import help_text, parse_known, unknown_option
+from tlite.cli.commands import Train
+from tlite.config import (
+    alternatives,
+    did_you_mean,
+    override,
+    type_name,
+    walk_fields,
+    word_parser,
+)
 from tlite.errors import UserError
-from tlite.experiment import BaseExperiment
-from tlite.functional import ACTIVATIONS
-from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig
-from tlite.models.config import PRESETS
-from tlite.runs.experiment_files import did_you_mean
 from tlite.runs.generator import fit_to_corpus
 
-WORDS = PRESETS | {
-    "scaling": {n: RotaryScaling(n) for n in ("linear", "llama3", "yarn")} | {"none": None},
-    "projection": {n: Projection(n) for n in ("gelu_exact", *ACTIVATIONS)} | {"none": None},
-}
-"""The components that a model or a component may have, by field and by word; the first has the
-defaults."""
-PARTS = (
+COMPONENTS = (
     "--positions rotary chooses a component of the model, and --positions.base 7 sets one of its "
     "fields."
 )
-LONGEST = 40  # letters of a value in a variant's name
+MAX_LABEL = 40  # characters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]{,39}")
 
 
+@dataclasses.dataclass(frozen=True)
+class OptionWords:
+    """The words after an option, which are parsed when the type of its field is known."""
+
+    option: str
+    words: list[str]
+
+
+Changes = dict[str, OptionWords]
+"""Words by dotted name."""
+
+
 def read_experiments(
-    name: str,
-    asked: Train,
+    experiment: Any,
+    variants: Mapping[str, Any],
     words: list[str],
-    experiment: BaseExperiment,
-    own: dict[str, BaseExperiment],
-    about: str = "",
-) -> dict[str, BaseExperiment]:
-    """Return the experiments that `tlite train NAME` trains, by variant name; "" for a single one.
+    vary: Sequence[Sequence[str]] = (),
+    only: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the experiments of `tlite train NAME` by variant name; "" for a single one.
 
     Args:
-        asked: the options that do not depend on the experiment.
-        words: the other words of the command line, applied to every variant.
-        own: the variants that the file defines.
-        about: the first sentence of the help.
+        variants: variants that the file defines.
+        words: options of the command line, which apply to every variant.
+        vary: each the name of an option and two or more values.
+        only: names of the variants to keep.
 
     Raises:
         UserError: an option, name or value is unknown, or a combination is invalid.
     """
-    fields = settings_of(experiment, asked.vary, words) if asked.vary else []
-    found, experiments = {}, {}
-    for (base, start), *settings in itertools.product((own or {"": experiment}).items(), *fields):
-        label = " ".join(filter(None, [base, *(label for label, _ in settings)]))
-        found[label] = start, [word for _, more in settings for word in more]
-    if missing := [label for label in asked.only if label not in found]:
-        names = ", ".join(filter(None, found)) or "none"
-        near = did_you_mean(missing[0], found) or f": there are {names}"
+    common = read_changes(experiment, words)
+    axes = [read_axis(experiment, vary, index) for index in range(len(vary))]
+    changes = {}
+    for (base, start), *points in itertools.product((variants or {"": experiment}).items(), *axes):
+        label = " ".join(filter(None, [base, *(label for label, _ in points)]))
+        changes[label] = start, common | {p: v for _, point in points for p, v in point.items()}
+    if missing := [label for label in only if label not in changes]:
+        known = ", ".join(filter(None, changes)) or "none"
+        near = did_you_mean(missing[0], changes) or f": there are {known}"
         raise UserError(f"there is no variant {missing[0]!r}{near}")
-    for label, (start, more) in found.items():
-        if asked.only and label not in asked.only:
-            continue
-        try:
-            _, read = with_options(asked, start, [*words, *more], f"tlite train {name}", about)
-        except UserError as error:
-            if not label or isinstance(error, WrongOption):
-                raise
-            raise UserError(f"{label}: {error}") from error
-        options = {word.partition("=")[0].replace("_", "-") for word in (*words, *more)}
-        experiments[label] = read if "--vocabulary-size" in options else fit_to_corpus(read)
+    experiments = {}
+    for label, (start, of_variant) in changes.items():
+        if not only or label in only:
+            try:
+                experiments[label] = apply_changes(start, of_variant)
+            except UserError as error:
+                raise UserError(f"{label}: {error}" if label else str(error)) from error
     return experiments
 
 
-def with_options(
-    asked: Any, experiment: BaseExperiment, words: list[str], program: str, about: str
-) -> tuple[Any, BaseExperiment]:
-    """What is asked of a command, and its experiment, as words say beside each other."""
-    experiment, words = choose(experiment, words)
-
-    def both(
-        command: Annotated[Any, tyro.conf.arg(name="")] = asked,
-        experiment: Annotated[Any, tyro.conf.arg(help=PARTS)] = experiment,
-    ):
-        return command, experiment
-
-    return parse(both, words, program, description=about)
-
-
-def settings_of(
-    experiment: BaseExperiment, vary: Sequence[Sequence[str]], others: list[str]
-) -> list[list[tuple[str, list[str]]]]:
-    """Of each field that is varied its values, as variants' names and as a command line say them.
-
-    Args:
-        vary: each a field's name, with `-` or `_`, and its values.
-        others: the other words of the command line.
-    """
-    base, settings = choose(experiment, others)[0], []
-    configs = filter(dataclasses.is_dataclass, (base, *vars(base).values()))
-    options = {field.name: field.type for config in configs for field in options_of(config)}
-    for at, (name, *values) in enumerate(field or [""] for field in vary):
-        name = name.replace("_", "-")
-        if len({*values}) < max(len(values), 2):
-            raise UserError(f"--vary {name} needs two values or more: --vary norm layer rms, say")
-        kind = options.get(name.replace("-", "_"))
-        names = labels(name, values, {*itertools.chain(*vary[:at], *vary[at + 1 :])})
-        words = [_words(name, getattr(kind, "__origin__", kind), value) for value in values]
-        settings.append(list(zip(names, words, strict=True)))
-    return settings
+def read_axis(
+    experiment: Any, vary: Sequence[Sequence[str]], index: int
+) -> list[tuple[str, Changes]]:
+    """Return the label and the change of each value of one --vary."""
+    name, *values = vary[index] or [""]
+    name = name.replace("_", "-")
+    if len({*values}) < max(len(values), 2):
+        raise UserError(f"--vary {name} needs two or more values, as in --vary norm layer rms")
+    path, _ = find_path(name, experiment, option_names(experiment))
+    others = {*itertools.chain(*vary[:index], *vary[index + 1 :])}
+    labels = value_labels(name, values, others)
+    points = [{path: OptionWords(name, [value])} for value in values]
+    return list(zip(labels, points, strict=True))
 
 
-def labels(name: str, values: list[str], others: set[str]) -> list[str]:
-    """What tells the values of a field apart in variants' names, which folders can have too.
+def value_labels(name: str, values: list[str], others: set[str]) -> list[str]:
+    """Return a label for each value of an option, which can be part of a folder's name.
 
-    The value, where it is a word that no other field has; else with the field's name; the number of
-    a value that is long or has no letters.
+    It is the value if all values are words that no other option has, else NAME=VALUE, or NAME=1,
+    NAME=2 ... if a value is long or has no letters.
     """
     if all(PLAIN.fullmatch(value) and value not in others for value in values):
         return values
     safe = [re.sub(r"[^\w.+-]+", "_", value).strip("_") for value in values]
-    if len({*safe}) < len(safe) or not all(0 < len(label) <= LONGEST for label in safe):
+    if len({*safe}) < len(safe) or not all(0 < len(label) <= MAX_LABEL for label in safe):
         safe = range(1, len(values) + 1)
     return [f"{name}={label}" for label in safe]
 
 
-def _words(name: str, kind: Any, value: str) -> list[str]:
-    """The words of a command line that give a field of a type this value."""
-    if kind is bool:
-        if value not in ("True", "False"):
-            raise UserError(f"--vary {name} takes True and False, not {value!r}")
-        part, dot, last = name.rpartition(".")
-        return [f"--{name}" if value == "True" else f"--{part}{dot}no-{last}"]
-    return [f"--{name}", *(value.split() if tuple in (kind, get_origin(kind)) else [value])]
+# Options
 
 
-# Fields as options
+def option_names(experiment: Any) -> dict[str, str]:
+    """Return the dotted name of a field by option name ("num-heads": "model.num_heads").
 
-
-@REGISTRY.struct_rule
-def _config(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """A config's own values are the defaults, and what it finds wrong is a sentence."""
-    config = info.default
-    if not dataclasses.is_dataclass(config):
-        return None
-
-    def changed(**values: Any) -> Any:
-        try:
-            return _changed(config, values)
-        except ValueError as error:
-            raise UserError(str(error)) from error
-
-    return StructConstructorSpec(changed, tuple(options_of(config)))
-
-
-@REGISTRY.primitive_rule
-def _function(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """A function of the user's stands in a file: on the command line it can only be replaced."""
-    if kind.type is not Callable:
-        return None
-
-    def refuse(_: str) -> Callable:
-        raise ValueError("a function of your own is handed over in an experiment's file")
-
-    return one_word("FUNCTION", refuse, callable, lambda function: function.__name__)
-
-
-def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
-    """The fields of a config as options; of a model with parts also those of the parts.
-
-    A part that a word can name is an option as well, of the name of its field.
+    The fields of data, model, training and the like have options without a prefix; if a field of
+    the data has the name of another, its option begins with `data.`.
     """
-    plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
-    with_parts = bool(prefix) or isinstance(config, TransformerConfig)
-    pretraining = {
-        name: value
-        for stage in ("pretraining", "init_from")
-        for name, value in getattr(getattr(config, stage, None), "__dict__", {}).items()
-    }
-    hidden = {f.name for f in dataclasses.fields(config) if not f.metadata.get("option", True)}
-    for field in ConstructorRegistry.get_struct_spec(plain).fields:
-        if field.name in hidden:
+    names, groups = {}, set()
+    walked = sorted(walk_fields(experiment), key=lambda entry: entry[0].startswith("data."))
+    for path, component, field in walked:
+        kind, (group, _, short) = field_type(component, field), path.partition(".")
+        if any(map(dataclasses.is_dataclass, alternatives(kind))) and not word_parser(field, kind):
+            groups.add(path)  # has no option itself
+        elif field.metadata.get("option", True):
+            name = short if group in groups and short not in names else path
+            names[name.replace("_", "-")] = path
+    return names
+
+
+def field_type(component: Any, field: dataclasses.Field) -> Any:
+    return get_type_hints(type(component))[field.name]
+
+
+def find_path(option: str, experiment: Any, names: dict[str, str]) -> tuple[str, bool]:
+    """Return the dotted name of an option, and True for one that sets False (`--no-bias`).
+
+    Args:
+        names: `option_names` of the experiment.
+
+    Raises:
+        UserError: there is no such option.
+    """
+    head, dot, last = option.rpartition(".")
+    negated = last.startswith("no-") and option not in names
+    name = f"{head}{dot}{last.removeprefix('no-')}" if negated else option
+    known, rest = name, ""  # the longest beginning that is known; `override` checks the rest
+    while known and known not in names:
+        known, _, last = known.rpartition(".")
+        rest = f".{last}{rest}"
+    if known:
+        return names[known] + rest.replace("-", "_"), negated
+    path = name.replace("-", "_")
+    if path.partition(".")[0] in {field.name for field in dataclasses.fields(experiment)}:
+        return path, negated
+    others = {field.name.replace("_", "-"): "" for field in dataclasses.fields(Train)}
+    raise unknown_option(f"--{option}", names | others)
+
+
+def read_changes(experiment: Any, words: list[str]) -> Changes:
+    """Return the words of each option by the dotted name of its field."""
+    options: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            options.append((name.replace("_", "-"), [value] if equals else []))
+        elif options:
+            options[-1][1].append(word)
+        else:
+            raise unknown_option(word, ())
+    changes, names = {}, option_names(experiment)
+    for option, values in options:
+        path, negated = find_path(option, experiment, names)
+        changes[path] = OptionWords(option, ["False"] if negated and not values else values)
+    return changes
+
+
+def apply_changes(experiment: Any, changes: Changes) -> Any:
+    """Return the experiment with other values, all of which are checked together.
+
+    The embedding gets as many rows as a corpus has tokens, unless the changes set them.
+    """
+    try:
+        experiment = override(experiment, changes, convert=parse_words)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return experiment if "model.vocabulary_size" in changes else fit_to_corpus(experiment)
+
+
+def parse_words(kind: Any, value: OptionWords) -> Any:
+    """Return the value of type `kind` that the words of an option stand for.
+
+    Raises:
+        UserError: they stand for none.
+    """
+    for each in alternatives(kind):
+        try:
+            return _parse(each, value.words)
+        except ValueError:
             continue
-        name, value = prefix + field.name, getattr(config, field.name)
-        if name == "data" and vars(value).keys() & pretraining.keys():
-            yield from options_of(value, "data.")  # the bare names are those of the pretraining
-            continue
-        kind, words = field.type, words_of(config, field.name) if with_parts else {}
-        if words:
-            known = "|".join(words), str, lambda _: True, partial(word_for, words)
-            kind = Annotated[Any, one_word(*known, tuple(words))]
-        if words or not (with_parts and dataclasses.is_dataclass(value)):
-            kind = Annotated[kind, tyro.conf.arg(name=name)] if prefix else kind
-            yield dataclasses.replace(field, name=name, type=kind, default=value)
-        if with_parts and dataclasses.is_dataclass(value):
-            yield from options_of(value, f"{name}.")
+    words = " ".join(value.words)
+    raise UserError(f"--{value.option}: expected {type_name(kind)}, not {words!r:.80}")
 
 
-def words_of(config: Any, name: str) -> dict[str, Any]:
-    """The parts that words can choose in this field of a model's or a part's config, if any."""
-    return {} if isinstance(getattr(config, name, None), bool) else WORDS.get(name, {})
+def _parse(kind: Any, words: list[str]) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        words = words if args[0] is str else " ".join(words).split()  # --vary has "0 32"
+        return tuple(_parse(args[0], [word]) for word in words)
+    if origin is dict:
+        return dict(zip(words[::2], words[1::2], strict=True))
+    if kind is bool and not words:
+        return True
+    (word,) = words
+    if kind in (int, float, str):
+        return kind(word)
+    constants = {bool: {"True": True, "False": False}, NoneType: {"None": None, "none": None}}
+    if word in constants.get(kind, {}):
+        return constants[kind][word]
+    if origin is Literal and word in args:
+        return word
+    raise ValueError
 
 
-def word_for(words: dict[str, Any], value: Any) -> str:
-    """The word that chooses a component like this one, or the name of the user's function."""
-    function = getattr(value, "function", None)
-    if function is not None:
+# Help
+
+
+def print_help(command: type, experiment: Any, program: str, about: str) -> None:
+    """Print the options of a command and of an experiment's fields, and exit."""
+    sections: dict[str, list] = {}
+    paths = {path: option for option, path in option_names(experiment).items()}
+    for path, component, field in walk_fields(experiment):
+        if path in paths:
+            kind, value = field_type(component, field), getattr(component, field.name)
+            text = field_help(component)[field.name]
+            note = tyro.conf.arg(name=paths[path], help=text)
+            default = dataclasses.field(default_factory=lambda value=value: value)
+            section = path.partition(".")[0] if "." in path else "experiment"
+            kind = Annotated[option_type(field, kind, value), note]
+            sections.setdefault(section, []).append((path.replace(".", "__"), kind, default))
+    groups = [("command", Annotated[command, tyro.conf.arg(name="")])]
+    texts = field_help(experiment) | {"experiment": COMPONENTS}
+    for name, fields in sections.items():
+        group = dataclasses.make_dataclass(name, fields)
+        default = dataclasses.field(default_factory=group)
+        groups.append((name, Annotated[group, tyro.conf.arg(help=texts[name])], default))
+    both = dataclasses.make_dataclass("Both", groups)
+    parse_known(both, ["--help"], program, description=about)
+
+
+def field_help(config: Any) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields by name."""
+    info = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
+    spec = ConstructorRegistry.get_struct_spec(info)
+    assert isinstance(spec, StructConstructorSpec)
+    return {field.name: help_text(field) for field in spec.fields}
+
+
+def option_type(field: dataclasses.Field, kind: Any, value: Any) -> Any:
+    """Return the type of an option for tyro's help: a field's own, or one word for a component."""
+    words = component_words(field, kind)
+    kinds = alternatives(kind)
+    if not words and not any(k is Callable or dataclasses.is_dataclass(k) for k in kinds):
+        return kind
+    literals = "|".join(f"{{{','.join(get_args(k))}}}" for k in kinds if get_origin(k) is Literal)
+    metavar = "|".join(words) or (f"{literals}|FUNCTION" if literals else "NAME")
+    name = default_word(words, value)
+    return Annotated[
+        Any,
+        PrimitiveConstructorSpec(1, metavar, lambda w: w[0], lambda _: True, lambda _: [name]),
+    ]
+
+
+def component_words(field: dataclasses.Field, kind: Any) -> dict[str, Any]:
+    """Return the components that words stand for in a field; {} if it has no list of words."""
+    words, optional = field.metadata.get("words", ()), {}
+    if (parse := word_parser(field, kind)) is None:
+        return {}
+    if not words and isinstance(parse, type):
+        first = alternatives(next(iter(get_type_hints(parse).values())))
+        words = [word for each in first if get_origin(each) is Literal for word in get_args(each)]
+        optional = {"none": None} if words else {}
+    return {word: parse(word) for word in words} | optional
+
+
+def default_word(words: dict[str, Any], value: Any) -> str:
+    """Return the word for a component like this one, or the name of the user's function."""
+    function = getattr(value, "function", value)
+    if isinstance(function, str) or hasattr(function, "__name__"):
         return getattr(function, "__name__", function)
     equal = [word for word, other in words.items() if other == value]
     alike = [word for word, other in words.items() if type(other) is type(value)]
-    return next(iter([*equal, *alike]), type(value).__name__)
-
-
-def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
-    """The experiment with the parts that are named, and the words.
-
-    Whether all makes sense is not checked: all words together are needed for that.
-    """
-    model, words, given = experiment.model, [], []
-    for argument, after in itertools.pairwise([*arguments, ""]):
-        name, equals, value = argument.partition("=")
-        if not name.startswith("--"):
-            words.append(argument)
-            continue
-        path = name.removeprefix("--").replace("-", "_")
-        words.append(f"--{path.replace('_', '-')}{equals}{value}")
-        given.append((path.count("."), path, value if equals else after))
-    for _, path, word in sorted(given, key=itemgetter(0)):  # the outer parts first
-        model = _opened(model, path.split("."), word)
-    return _with(experiment, model=model), words
-
-
-def _changed(config: Any, values: dict[str, Any]) -> Any:
-    """A config with other values for it and for the parts in it, all of which are checked.
-
-    What a word has named is in it already.
-    """
-    own, inner = {}, defaultdict(dict)
-    for path, value in values.items():
-        slot, dot, name = path.partition(".")
-        if dot:
-            inner[slot][name] = value
-        elif not words_of(config, slot):
-            own[slot] = value
-    for slot, numbers in inner.items():
-        try:
-            own[slot] = _changed(getattr(config, slot), numbers)
-        except ValueError as error:
-            raise ValueError(f"{slot}: {error}") from error
-    return dataclasses.replace(config, **own)
-
-
-def _opened(config: Any, path: list[str], word: str) -> Any:
-    """A config with the part that a word names at a path, or that the path goes through."""
-    name, *inner = path
-    part, words = getattr(config, name, None), words_of(config, name)
-    if inner and part is None and words:
-        part = next(iter(words.values()))
-    if inner and dataclasses.is_dataclass(part):
-        part = _opened(part, inner, word)
-    elif not inner and word in words:
-        of_ours = type(part) is Attention  # whose word is one of its numbers
-        part = _with(part, function=word) if of_ours else words[word]
-    return _with(config, **{name: part}) if part is not getattr(config, name, None) else config
-
-
-def _with(config: Any, **values: Any) -> Any:
-    """A config with other values, unchecked."""
-    config = copy.copy(config)
-    for name, value in values.items():
-        object.__setattr__(config, name, value)
-    return config
+    name = "none" if value is None else type(value).__name__.lower()
+    return next(iter([*equal, *alike]), getattr(value, "path", name))

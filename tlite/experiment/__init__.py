@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tyro.constructors import PrimitiveConstructorSpec
-
 import tlite.distributed as distributed
 from tlite.config import check_size, validate_fields
 from tlite.data.corpus import Corpus
@@ -79,15 +77,6 @@ def tokenizer_named(name: str) -> TextTokenizer:
     if name.startswith("bpe:"):
         return BPE(int(name.removeprefix("bpe:")))
     return NAMED_TOKENIZERS.get(name, TokenizerFile(name))
-
-
-AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can be asked for
-    nargs=1,
-    metavar="NAME",
-    instance_from_str=lambda words: tokenizer_named(words[0]),
-    is_instance=lambda value: isinstance(value, TextTokenizer),
-    str_from_instance=lambda value: [getattr(value, "path", type(value).__name__.lower())],
-)
 
 
 @dataclass(frozen=True)
@@ -176,7 +165,7 @@ class GeneratorExperiment(BaseExperiment):
     """Prompt of the sample at the end of training; "": the token between documents."""
     init_from: Pretrained | None = None
     """Pretrained model that training starts from."""
-    tokenizer: Annotated[TextTokenizer, AsOneWord] = field(
+    tokenizer: TextTokenizer = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )
     """characters, bytes, bpe (learned from the text; bpe:4000 sets the vocabulary size), or a
