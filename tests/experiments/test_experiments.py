@@ -33,11 +33,11 @@ def test_data_of_experiments_do_not_depend_on_existing_folders(name, tmp_path, m
 
 @pytest.mark.parametrize("name", ["sst2", "multi30k"])
 def test_the_hub_is_named_by_options(name):
-    said = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
-    data = read_line(name, ["--hub", *said.split()], load_experiment(name))[0][""].data
+    words = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
+    data = read_line(name, ["--hub", *words.split()], load_experiment(name))[0][""].data
     parts = ("train",), ("validation",), ("test",)
     assert (data.training, data.validation, data.test) == parts
-    assert data.hub == said.split()[0]
+    assert data.hub == words.split()[0]
 
 
 OWN = {

@@ -1,4 +1,4 @@
-"""Tiny runs of each kind that are looked into, and what the page of one holds or would."""
+"""Tiny runs of each kind for `inspect`, and the content of their pages."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ TABLE = {
     word: [f"{what}-{word}" for what in ("positions", "position-curves", "similarity")]
     for word in ("learned", "sinusoidal", "split_sinusoidal")
 } | {"rotary": ["angles-rotary", "similarity-rotary"]}
-"""Pictures of a page, by what they are of."""
+"""Names of pictures of positions by kind of positions."""
 
 SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
@@ -69,46 +69,46 @@ def experiment(kind, folder):
 
 @cache
 def trained(kind):
-    """A run of a kind: "learned" (a generator with learned positions), classifier, translator."""
+    """Train a run: "learned" (a generator with learned positions), classifier, translator."""
     folder = Path(FOLDER.name, kind)
     folder.mkdir()
     return train(experiment(kind, folder), folder / "run")
 
 
 def groups_of(page: Path) -> list[dict]:
-    """The data of the head view."""
+    """Return the data of the head view."""
     content = page.read_text(encoding="utf-8")
     (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
     return json.loads(view)
 
 
 def facts_of(page: Path) -> dict[str, str]:
-    """What stands at the page's beginning, as HTML."""
+    """Return the facts at the beginning of a page, as HTML."""
     content = page.read_text(encoding="utf-8")
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
 
 
 def weights_of(group: dict) -> np.ndarray:
-    """What is masked is NaN."""
-    found = np.array(group["weights"], float)
-    return np.where(found == MASKED, np.nan, found / 1000)
+    """Return the attention weights of a group; masked ones are NaN."""
+    weights = np.array(group["weights"], float)
+    return np.where(weights == MASKED, np.nan, weights / 1000)
 
 
 def undrawn(patch: pytest.MonkeyPatch) -> dict:
-    """By name what a page would draw, without the time that it takes: (caption, what draws it).
+    """Replace drawing, which takes long; return (caption, drawing function) by name.
 
     The files of the pictures are empty.
     """
-    found, captions = {}, {k: v for known in PICTURES.values() for k, v in known.items()}
+    drawn, captions = {}, {k: v for topic in PICTURES.values() for k, v in topic.items()}
 
     def draw(page, picture, later, **words):
         name = picture.format(**words).replace(" ", "-")
         (page.folder / f"{name}.png").touch()
-        found[name] = captions[picture].format(**words), later
+        drawn[name] = captions[picture].format(**words), later
 
     patch.setattr(Page, "draw", draw)
     own = vars(pictures)
     later = {n: partial(partial, own[n]) for n in own if n.startswith("plot_") or n == "heat_map"}
-    for module in (models, runs):  # not what pictures themselves call
+    for module in (models, runs):  # but not in pictures themselves
         patch.setattr(module, "pictures", SimpleNamespace(**own | later))
-    return found
+    return drawn

@@ -1,4 +1,4 @@
-"""Tiny runs of classifiers and translators, and how they are cut short and compared."""
+"""Tiny runs of classifiers and translators, to be interrupted and compared."""
 
 import copy
 import dataclasses
@@ -59,7 +59,7 @@ TEXTS = [
 
 
 def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
-    """Texts in a file, all of them in both parts."""
+    """Write texts into a file and return it as both splits."""
     path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in rows))
     files = {"training": (str(path),), "validation": (str(path),)}
     files |= {"text_column": "text", "label_column": "label"}
@@ -67,7 +67,7 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
 
 
 def varied(experiment, **fields):
-    """The experiment with other fields: its own, or those of its data, model or training."""
+    """Return the experiment with other fields of its own or of its data, model or training."""
     for part in ("data", "model", "training"):
         config = getattr(experiment, part)
         names = [n for n in fields if hasattr(config, n) and not hasattr(experiment, n)]
@@ -77,22 +77,22 @@ def varied(experiment, **fields):
 
 
 def without_report(run):
-    """The run, at whose end nothing is drawn, which takes longer than all the rest."""
+    """Return the run without the report at its end, which takes longer than training."""
     run.report = lambda: None
     return run
 
 
 def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRun:
-    """A run from its start to its end."""
+    """Create a run and train it to its end."""
     run = without_report(Run.create(experiment, folder))
     run.train()
     return run
 
 
 def start_like(run, folder: Path, **training):
-    """Another run of the experiment, on the programs that were compiled for this one.
+    """Create another run of the experiment with the compiled programs of this one.
 
-    A number of steps does not change them. What is opened again later compiles its own.
+    The number of steps does not change them.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "compile", lambda *_: None)
@@ -104,7 +104,7 @@ def start_like(run, folder: Path, **training):
 
 
 def stopped(train, *arguments) -> str:
-    """What a run says that is interrupted."""
+    """Return the message of an interrupted run."""
     with pytest.raises(Interrupted) as stop:
         train(*arguments)
     assert stop.value.exit_code == 128 + signal.SIGINT
@@ -112,7 +112,7 @@ def stopped(train, *arguments) -> str:
 
 
 def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
-    """From now on Ctrl-C comes while `step` is computed, of the classifier or its pre-training."""
+    """Send Ctrl-C while `step` is computed, of the run or of its pretraining."""
     dispatch = Trainer.dispatch
 
     def interrupted(trainer, state, first, num_steps):
@@ -130,7 +130,7 @@ def resume(folder: Path) -> ClassifierRun:
 
 
 def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
-    """Bit-identical parameters and optimizers after the last step, and losses of every step."""
+    """Assert equal bits of parameters and optimizers at the end, and equal losses of every step."""
     states, losses, examples = [], [], []
     for one in (run, other):
         with Checkpoints(one.dir.checkpoints) as checkpoints:
@@ -144,16 +144,16 @@ def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
     jax.tree.map(np.testing.assert_array_equal, *states)
     assert losses[0] == losses[1]
     assert examples[0].step == examples[1].step
-    np.testing.assert_array_equal(*(of_run.sums["loss"] for of_run in examples))
+    np.testing.assert_array_equal(*(saved.sums["loss"] for saved in examples))
 
 
 def assert_has_examples(run) -> None:
-    """The saved scores of each example have the means of the last validation, by seed."""
-    found, step = read_example_scores(run.dir.path), run.parameters("last")[1]
-    assert found.step == step
+    """Assert that the saved scores of examples have the means of the last validation by seed."""
+    scores, step = read_example_scores(run.dir.path), run.parameters("last")[1]
+    assert scores.step == step
     lines = {line["step"]: line for line in read_metrics(run.dir.metrics) if "accuracy" in line}
-    totals = {name: sums.sum(1) for name, sums in found.sums.items()}
-    means = {name: totals[name] / found.count.sum() for name in ("loss", "accuracy")}
+    totals = {name: sums.sum(1) for name, sums in scores.sums.items()}
+    means = {name: totals[name] / scores.count.sum() for name in ("loss", "accuracy")}
     if "bytes" in totals:
         means["bits_per_byte"] = totals["loss"] / np.log(2) / totals["bytes"]
     for name, values in means.items():

@@ -1,4 +1,4 @@
-"""What the tests of runs share."""
+"""Fixtures of the tests of runs."""
 
 import jax
 import pytest
@@ -25,7 +25,7 @@ def unnested_broadcasts(monkeypatch):
 
 @pytest.fixture(scope="module")
 def compiled_when_trained():
-    """To save time: what is only started is not compiled (`test_sharding.py` looks at it)."""
+    """Compile a run at its first step, not when it is created: some tests never train it."""
     compile_now = Trainer.compile
 
     def compile_then(trainer, placed=None):
@@ -39,7 +39,7 @@ def compiled_when_trained():
 
 @pytest.fixture(scope="module")
 def one_device():
-    """To save time, where devices are not the point: runs on all devices are in `test_run.py`."""
+    """Train on one device, which compiles faster; `test_run.py` trains on all four."""
     first = jax.devices()[:1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "devices", lambda *_: first)

@@ -1,4 +1,4 @@
-"""Runs of a classifier: what is settled before training, encoded, predicted, printed and drawn."""
+"""Runs of a classifier: sizes from the data, tokens, predictions, reports and pictures."""
 
 import dataclasses
 import re
@@ -49,7 +49,7 @@ def softmax(logits):
     return weights / weights.sum(-1, keepdims=True)
 
 
-# What is settled from the data
+# Sizes and tokenizer
 
 
 def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
@@ -92,7 +92,7 @@ def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run that nothing has been learned in."""
+    """A run that is not trained."""
     folder = tmp_path_factory.mktemp("runs")
     data = labelled(folder / "texts.jsonl")
     return Run.create(dataclasses.replace(LOGISTIC, data=data), folder / "run")
@@ -139,7 +139,7 @@ def test_only_labelled_examples_are_encoded_in_any_chunks(run, monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Runs that were trained, each once."""
+    """Return a trained run by name; each is trained once."""
     folder = tmp_path_factory.mktemp("trained")
     labelled(folder / "test.jsonl", [("So so", "3"), ("It is a chair", "3")])
     test = (str(folder / "test.jsonl"),)
@@ -177,8 +177,10 @@ def test_predictions_have_accuracy_and_loss_of_the_validation(trained, name):
     labels = np.array([e.label for e in examples])
     right = probabilities.argmax(-1) == labels
     assert right.mean(-1).tolist() == pytest.approx(validation["accuracy_replicas"])
-    of_label = probabilities[:, np.arange(len(labels)), labels]
-    np.testing.assert_allclose(-np.log(of_label).mean(-1), validation["loss_replicas"], atol=1e-4)
+    label_probabilities = probabilities[:, np.arange(len(labels)), labels]
+    np.testing.assert_allclose(
+        -np.log(label_probabilities).mean(-1), validation["loss_replicas"], atol=1e-4
+    )
 
 
 def by_hand(run, replica, rows):
@@ -205,12 +207,12 @@ def test_probabilities_of_sentences_are_joined_as_by_hand(trained):
     texts = [text for text, _ in TEXTS] + ["", "Good. Bad. Good! Never read"]
     predicted, _ = run.predict([Example(text, "?", None) for text in texts])
     for text, row in zip(texts, predicted[1], strict=True):
-        wanted = 0.5
+        expected = 0.5
         if text:
             tokens = run.tokenizer.encode_texts(sentences(text)[:3], 12)
             p = by_hand(run, 1, tokens)[:, 1]
-            wanted = np.average(p, weights=np.square(p - 0.5))
-        np.testing.assert_allclose(row, [1 - wanted, wanted], atol=1e-5)
+            expected = np.average(p, weights=np.square(p - 0.5))
+        np.testing.assert_allclose(row, [1 - expected, expected], atol=1e-5)
 
 
 def test_a_text_is_predicted_alone_as_among_others(trained):
@@ -231,8 +233,8 @@ def test_replicas_share_one_compiled_prediction(trained, monkeypatch):
     run, traced = trained("transformer"), []
     monkeypatch.setattr(classifier, "class_logits", lambda m, x: (traced.append(x), m(x))[1])
     jax.clear_caches()
-    found, _ = run.predict([*run.data.train])
-    assert (len(found), len(traced)) == (2, 1)
+    predictions, _ = run.predict([*run.data.train])
+    assert (len(predictions), len(traced)) == (2, 1)
 
 
 def test_training_ends_with_accuracies_of_model_and_baseline(trained, capsys):
@@ -283,7 +285,7 @@ def binary(trained):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The Axes of each picture that is asked for, not written."""
+    """Axes of each picture by name; no file is written."""
     matplotlib.use("Agg")
     axes = {}
 
@@ -297,7 +299,7 @@ def drawn(monkeypatch):
 
 @pytest.fixture
 def report(capsys):
-    """What an evaluation prints."""
+    """Return what an evaluation prints."""
 
     def report(run, **settings) -> str:
         capsys.readouterr()
@@ -308,7 +310,7 @@ def report(capsys):
 
 
 def table(out: str, classes: list[str]) -> np.ndarray:
-    """The printed confusions."""
+    """Return the printed confusions."""
     lines = out.split("columns predicted ones\n")[1].splitlines()[1 : len(classes) + 1]
     for line, name in zip(lines, classes, strict=True):
         assert line.strip().startswith(name)
@@ -316,7 +318,7 @@ def table(out: str, classes: list[str]) -> np.ndarray:
 
 
 def predicted(run, split):
-    """Texts and labels of a part, where they are known, and the replicas' probabilities."""
+    """Return the labelled texts of a split, their labels and each replica's probabilities."""
     known = [e for e in run.experiment.data.examples(split) if e.label is not None]
     labels = np.array([e.label for e in known])
     return np.array([e.text for e in known]), labels, run.predict(known)[0]
@@ -327,10 +329,10 @@ def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report
     classes = stars.experiment.data.classes
     out = report(stars, split=split, replica=replica)
     _, labels, probabilities = predicted(stars, split)
-    wanted = np.zeros((5, 5), int)
-    np.add.at(wanted, (labels, probabilities[replica].argmax(-1)), 1)
+    expected = np.zeros((5, 5), int)
+    np.add.at(expected, (labels, probabilities[replica].argmax(-1)), 1)
     counts = table(out, classes)
-    np.testing.assert_array_equal(counts, wanted)
+    np.testing.assert_array_equal(counts, expected)
     for index, name in enumerate(classes):
         precision, recall, _, support = re.search(rf"^ +{name} +(.*)$", out, re.M)[1].split()
         right = counts[index, index]
@@ -349,8 +351,8 @@ def test_the_printed_accuracy_is_the_mean_over_replicas(stars, drawn, report):
     right = 100.0 * (probabilities.argmax(-1) == labels)
     first = f"training accuracy {spread(right.mean(1), '.1f')} %, {len(labels)} texts\n"
     assert out.startswith(f"step {stars.parameters()[1]}: {first}")
-    told = re.match(r"95 % .*: ± (\d+\.\d) \(seeds \d+\.\d, texts", out.partition("\n")[2])
-    assert float(told[1]) == pytest.approx(variance(right).half_width, abs=0.06)
+    match = re.match(r"95 % .*: ± (\d+\.\d) \(seeds \d+\.\d, texts", out.partition("\n")[2])
+    assert float(match[1]) == pytest.approx(variance(right).half_width, abs=0.06)
     assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
 
 
@@ -361,8 +363,8 @@ def test_spread_prints_a_deviation_of_several_values():
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_an_accuracy_of_100_percent_has_wilsons_interval(seeds):
-    told = accuracy_interval(np.ones((seeds, 99), bool), "texts")
-    assert told == "95 % for new texts: 96.3 to 100.0 (Wilson)"
+    message = accuracy_interval(np.ones((seeds, 99), bool), "texts")
+    assert message == "95 % for new texts: 96.3 to 100.0 (Wilson)"
 
 
 def test_unlabelled_texts_are_not_scored(binary, drawn, report):
@@ -385,8 +387,8 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
         best = sorted(dict(zip(texts[chosen], most[chosen], strict=True)).values())[:-4:-1]
         assert len(shown) == len(best) == 3
         for line, probability in zip(shown, best, strict=True):
-            found = re.match(r"  (.*), predicted (.*) \((\d\.\d{3})\): This", line)
-            truth, guess, certainty = found.groups()
+            match = re.match(r"  (.*), predicted (.*) \((\d\.\d{3})\): This", line)
+            truth, guess, certainty = match.groups()
             assert (truth == guess) == (title == "right")
             assert {truth, guess} <= {*stars.experiment.data.classes}
             assert float(certainty) == pytest.approx(probability, abs=6e-4)

@@ -1,4 +1,4 @@
-"""The data of a run is found from any folder: of an experiment, a study, and where it has moved."""
+"""Inputs of experiments: absolute paths, moved files, and data classes of the user."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ TINY = GeneratorExperiment(
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A project whose data folder is named from it, beside another folder."""
+    """A project folder whose TLITE_DATA is relative, and a folder beside it."""
     (tmp_path / "other").mkdir()
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
@@ -52,19 +52,19 @@ def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
     elif kind == "corpus":
         write_corpus(Path("corpora/mine"))
         data = Corpus("corpora/mine", validation_tokens=64)
-    begun = Run.create(dataclasses.replace(TINY, data=data), Path("run"))
+    created = Run.create(dataclasses.replace(TINY, data=data), Path("run"))
     monkeypatch.chdir("../other")
     again = Run.open(here / "run")
-    assert again.dir.data == json.loads(json.dumps(begun.dir.data))
-    assert again.experiment == begun.experiment
+    assert again.dir.data == json.loads(json.dumps(created.dir.data))
+    assert again.experiment == created.experiment
 
 
 def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
     Run.create(TINY, Path("run"))
     monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
-    told = r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
-    with pytest.raises(UserError, match=told):
+    message = r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
+    with pytest.raises(UserError, match=message):
         Run.open(moved / "run")
     monkeypatch.setenv("TLITE_DATA", str(moved))
     assert Run.open(moved / "run").experiment.data.path == str(moved / "my.txt")
@@ -85,7 +85,7 @@ def test_a_new_run_takes_no_namesake_of_its_data(kind, here, monkeypatch):
 
 @dataclasses.dataclass(frozen=True)
 class OwnText:
-    """Data of the user's, of no use to any kind of run yet."""
+    """A user's data without the attributes that runs need."""
 
     content: object = "a text of my own\n" * 20
 
@@ -150,10 +150,10 @@ def test_paths_of_all_inputs_become_absolute(here):
     (here / "bert").mkdir()
     data = LabelledText(training=("a.csv", "b.csv"), validation=("nowhere.csv",))
     source = Pretraining(unlabelled=("more.txt",))
-    found = ClassifierExperiment("x", data, pretraining=source).with_paths()
-    assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
-    assert found.data.validation == ("nowhere.csv",)
-    assert found.pretraining.unlabelled == (str(here / "more.txt"),)
+    resolved = ClassifierExperiment("x", data, pretraining=source).with_paths()
+    assert resolved.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
+    assert resolved.data.validation == ("nowhere.csv",)
+    assert resolved.pretraining.unlabelled == (str(here / "more.txt"),)
     tuned = ClassifierExperiment("x", init_from=Pretrained("bert")).with_paths()
     assert tuned.init_from.folder == str(here / "bert")
     hub = ClassifierExperiment("x", LabelledText(hub="data/set"), init_from=Pretrained("no/bert"))
@@ -164,13 +164,13 @@ def test_downloaded_data_keeps_its_folder(here, monkeypatch):
     path = here / "data" / Shakespeare.file
     path.parent.mkdir()
     path.touch()
-    found = dataclasses.replace(TINY, data=Shakespeare()).with_paths()
-    assert found.data.folder == str(here / "data")
+    resolved = dataclasses.replace(TINY, data=Shakespeare()).with_paths()
+    assert resolved.data.folder == str(here / "data")
     monkeypatch.chdir("../other")
-    assert found.data.reads("training") == [str(path)]
-    assert found.with_paths() == found
+    assert resolved.data.reads("training") == [str(path)]
+    assert resolved.with_paths() == resolved
     path.unlink()  # on another machine: in the data folder of that one
-    assert found.with_paths().data.folder == str(Path("data").absolute())
+    assert resolved.with_paths().data.folder == str(Path("data").absolute())
 
 
 def test_variants_with_the_same_table_choose_its_columns_once(here, capsys):
@@ -179,6 +179,6 @@ def test_variants_with_the_same_table_choose_its_columns_once(here, capsys):
     (here / "a.csv").write_text(f"text,label\n{rows}")
     one = ClassifierExperiment("x", LabelledText(path="a.csv"))
     other = dataclasses.replace(one, padding="unknown")
-    found = resolve_all({"one": one, "other": other})
+    resolved = resolve_all({"one": one, "other": other})
     assert capsys.readouterr().out.count("text: 'text'") == 1
-    assert found == {"one": one.resolve(), "other": other.resolve()}
+    assert resolved == {"one": one.resolve(), "other": other.resolve()}

@@ -1,4 +1,4 @@
-"""More steps for a run: it ends as one that had them from the start, or it is said why it can't."""
+"""Runs with another number of steps, or a profile, equal undisturbed runs bit for bit."""
 
 import dataclasses
 import datetime
@@ -44,7 +44,7 @@ TRAINING = TrainingConfig(
 
 @pytest.fixture(autouse=True)
 def no_reports(monkeypatch):
-    """What is printed and drawn at the end of training is looked at elsewhere."""
+    """Reports take long and are tested elsewhere."""
     monkeypatch.setattr(Run, "report", lambda _: None)
 
 
@@ -79,28 +79,28 @@ def ended(before, tmp_path):
 
 
 def config(folder):
-    """All of it but when the run began, which is not the same for two runs."""
+    """Return the saved config without the time of the start."""
     content = json.loads((folder / "config.json").read_text())
     assert datetime.datetime.fromisoformat(content.pop("began")).tzinfo
     return content
 
 
 def lines(folder, ended=()):
-    found = attacked.metrics(folder)["metrics.jsonl"]
-    return [line for line in found if line["split"] == "training" or line["step"] not in ended]
+    saved = attacked.metrics(folder)["metrics.jsonl"]
+    return [line for line in saved if line["split"] == "training" or line["step"] not in ended]
 
 
-def assert_same_runs(folder, whole, ended=()):
+def assert_same_runs(folder, expected, ended=()):
     """Also the bits of all arrays; validations where a run had `ended` stay in the metrics."""
-    assert attacked.checkpoints(folder) == attacked.checkpoints(whole)
-    assert lines(folder, ended) == lines(whole)
-    assert config(folder) == config(whole)
+    assert attacked.checkpoints(folder) == attacked.checkpoints(expected)
+    assert lines(folder, ended) == lines(expected)
+    assert config(folder) == config(expected)
 
 
 @pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
 def test_an_extended_run_equals_one_that_had_all_its_steps(kind, classifier, ended, tmp_path):
     if kind == "classifier":
-        whole, folder = classifier.dir.path, ended
+        expected, folder = classifier.dir.path, ended
     else:
         pytest.importorskip("tokenizers")
         path = tmp_path / "text.txt"
@@ -111,38 +111,38 @@ def test_an_extended_run_equals_one_that_had_all_its_steps(kind, classifier, end
             "translator": varied(TRANSLATOR, **quiet),
         }[kind]
         run = trained(experiment, tmp_path / "whole", AFTER)
-        whole, folder = run.dir.path, trained_like(run, tmp_path / "begun", BEFORE)
+        expected, folder = run.dir.path, trained_like(run, tmp_path / "extended", BEFORE)
     assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
-    assert_same_runs(folder, whole, ended=[BEFORE])
+    assert_same_runs(folder, expected, ended=[BEFORE])
 
 
 def test_an_unfinished_run_can_get_more_or_fewer_steps(classifier, tmp_path):
-    whole = trained_like(classifier, tmp_path / "whole", 8)
+    expected = trained_like(classifier, tmp_path / "whole", 8)
     for name, steps in (("more", 6), ("fewer", 50)):
         with pytest.MonkeyPatch.context() as patch:
             interrupt(patch, 3)
             stopped(trained_like, classifier, tmp_path / name, steps)
         resume(tmp_path / name, steps=8)
         done = [line["step"] for line in lines(tmp_path / name) if line["split"] != "training"]
-        assert_same_runs(tmp_path / name, whole, ended={*done} - {2, 4, 6, 8})
+        assert_same_runs(tmp_path / name, expected, ended={*done} - {2, 4, 6, 8})
 
 
 def test_patience_does_not_count_where_a_run_had_ended():
-    found = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
+    validations = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
     for end, scores in ((5, [1 / 2, 1 / 4, 1 / 5]), (9, [1 / 2, 1 / 4, 1 / 6])):
         training = dataclasses.replace(TRAINING, steps=end)
-        assert scheduled_scores(training, found)[: len(scores)] == scores
+        assert scheduled_scores(training, validations)[: len(scores)] == scores
 
 
 def test_impossible_numbers_of_steps_change_nothing(ended, tmp_path):
     cosine = varied(LOGISTIC, schedule="cosine")
     cosine = trained(cosine, tmp_path / "cosine", BEFORE).dir.path
     before = config(cosine), config(ended)
-    told = complaint(resume, cosine, steps=AFTER)
-    assert "cannot extend a cosine-schedule run from 5 to 9 --steps" in told
+    message = complaint(resume, cosine, steps=AFTER)
+    assert "cannot extend a cosine-schedule run from 5 to 9 --steps" in message
     resume(cosine, steps=BEFORE)
-    told = complaint(resume, ended, steps=4)
-    assert told == f"--steps must be at least 5: {ended} has done as many"
+    message = complaint(resume, ended, steps=4)
+    assert message == f"--steps must be at least 5: {ended} has done as many"
     with MetricsFile(ended / "metrics.jsonl"):
         assert "is being trained by another process" in complaint(resume, ended, steps=AFTER)
     assert (config(cosine), config(ended)) == before
@@ -168,11 +168,11 @@ def test_a_killed_write_leaves_the_old_config(ended, classifier, monkeypatch):
 def test_a_profile_opens_and_changes_no_bit(classifier, tmp_path, capsys):
     folder = tmp_path / "profiled"
     start_like(classifier, folder).train(profile=2)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert_same_runs(folder, classifier.dir.path)
     (trace,) = (folder / "profile").rglob("perfetto_trace.json.gz")
-    assert f"profile of 2 steps: xprof {folder / 'profile'}" in said
-    assert str(trace) in said
+    assert f"profile of 2 steps: xprof {folder / 'profile'}" in output
+    assert str(trace) in output
     assert list(trace.parent.glob("*.xplane.pb"))
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     resume(folder, profile=2)

@@ -1,4 +1,4 @@
-"""Runs of generators: tokens, what is fed and scored of them, training on texts and corpora."""
+"""Runs of generators: tokenizers, splits and windows, training on texts and corpora."""
 
 import dataclasses
 import math
@@ -64,9 +64,9 @@ TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate
 TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
 CONTEXT = 16  # of parts that nothing is trained on
 LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
-OF_TEXT = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
-EACH = OF_TEXT | {"numbers": NumberTokenizer(9)}
-each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
+TEXT_TOKENIZERS = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
+ALL_TOKENIZERS = TEXT_TOKENIZERS | {"numbers": NumberTokenizer(9)}
+each = pytest.mark.parametrize("tokenizer", ALL_TOKENIZERS.values(), ids=ALL_TOKENIZERS)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def numbers(corpus, tmp_path_factory):
-    """The same tokens as nanoGPT keeps them: nothing says what they are of."""
+    """The same tokens as nanoGPT stores them, without a manifest."""
     copy = tmp_path_factory.mktemp("numbers")
     for name in ("train.bin", "val.bin"):
         (copy / name).write_bytes(Path(corpus.folder, name).read_bytes())
@@ -121,18 +121,18 @@ def test_settings_make_their_tokenizers(tmp_path):
         same, tokenizer = make_tokenizer(chosen, TEXT, 0.1)
         assert (same, type(tokenizer)) == (chosen, kind)
     LEARNED.save(tmp_path)
-    found, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
-    assert found.path == str(tmp_path.resolve())
+    resolved, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
+    assert resolved.path == str(tmp_path.resolve())
     assert tokenizer.encode(TEXT).tolist() == LEARNED.encode(TEXT).tolist()
-    assert make_tokenizer(found, TEXT, 0.1)[0] == found
+    assert make_tokenizer(resolved, TEXT, 0.1)[0] == resolved
     with pytest.raises(UserError, match="has changed"):
         make_tokenizer(TokenizerFile(str(tmp_path), "0"), TEXT, 0.1)
 
 
 def test_pieces_are_learned_from_the_training_part_only():
     text = "the cat " * 90 + "zzzzzzzz" * 10
-    whole, learned = (make_tokenizer(BPE(300), text, part)[1] for part in (0.001, 0.1))
-    assert len(whole.encode("zzzzzzzz")) < 8 == len(learned.encode("zzzzzzzz"))
+    full, learned = (make_tokenizer(BPE(300), text, part)[1] for part in (0.001, 0.1))
+    assert len(full.encode("zzzzzzzz")) < 8 == len(learned.encode("zzzzzzzz"))
 
 
 @each
@@ -147,8 +147,8 @@ def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
 def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
     for number, tokenizer in enumerate([CharTokenizer(TEXT), learn_bpe([TEXT], 300)]):
         folder = write_corpus(tmp_path / str(number), tokenizer)
-        found = tokenizer_of(Corpus(str(folder)))
-        assert found.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+        opened = tokenizer_of(Corpus(str(folder)))
+        assert opened.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
         path = folder / "tokenizer.json"
         path.write_text(path.read_text() + " ")
         with pytest.raises(UserError, match="has changed"):
@@ -165,7 +165,11 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
     assert fit_vocabulary(0, LEARNED) == 280
     assert fit_vocabulary(320, LEARNED) == 320
     assert fit_vocabulary(0, LEARNED, at_least=400) == 400
-    for size, tokenizer in ((279, LEARNED), (999, EACH["characters"]), (256, EACH["bytes"])):
+    for size, tokenizer in (
+        (279, LEARNED),
+        (999, ALL_TOKENIZERS["characters"]),
+        (256, ALL_TOKENIZERS["bytes"]),
+    ):
         with pytest.raises(UserError, match=f"vocabulary_size is {size}, but"):
             fit_vocabulary(size, tokenizer)
 
@@ -184,9 +188,9 @@ def test_without_a_prompt_the_mark_between_texts_starts(tokenizer):
     if ends:
         assert prompt_tokens(tokenizer, "").tolist() == ends
         return
-    for prompt, told in (("", "prompt is empty"), (" ", "has no token")):
+    for prompt, message in (("", "prompt is empty"), (" ", "has no token")):
         if not len(tokenizer.encode(prompt)):
-            with pytest.raises(UserError, match=told):
+            with pytest.raises(UserError, match=message):
                 prompt_tokens(tokenizer, prompt)
 
 
@@ -201,10 +205,10 @@ def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
 # Parts of texts and corpora
 
 
-@pytest.mark.parametrize("name", OF_TEXT)
+@pytest.mark.parametrize("name", TEXT_TOKENIZERS)
 @given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
 def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
-    tokenizer = EACH[name]
+    tokenizer = ALL_TOKENIZERS[name]
     splits = splits_of(text, tokenizer, CONTEXT, fraction)
     texts = [tokenizer.decode(split.tokens) for split in splits]
     assert "".join(texts) == text
@@ -213,7 +217,7 @@ def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
         np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
 
 
-@pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
+@pytest.mark.parametrize("tokenizer", TEXT_TOKENIZERS.values(), ids=TEXT_TOKENIZERS)
 def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
     for part in splits_of(TEXT, tokenizer, CONTEXT, 0.1):
         size = len(tokenizer.decode(part.tokens[1:]).encode())
@@ -232,8 +236,8 @@ def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
     part = parts(corpus)["training"]
     tokens = part.tokens.read(0, len(part)).astype(np.int32)
     text = TextSplit(part.tokenizer, CONTEXT, tokens, None)
-    for ours, theirs in zip(part.windows(), text.windows(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(part.windows(), text.windows(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert part.targets_per_byte == text.targets_per_byte
 
 
@@ -250,13 +254,13 @@ def test_windows_of_a_large_part_lie_all_over_it_without_overlap(corpus):
     assert parts(corpus, validation_tokens=1)["validation"].windows()[0].shape == (1, CONTEXT)
 
 
-def test_a_feed_gives_windows_by_seed_step_and_row(corpus):
+def test_windows_are_read_by_seed_step_and_row(corpus):
     part = parts(corpus)["training"]
     config = TrainingConfig(steps=9, batch_size=4, gradient_accumulation_steps=2, seed=5)
-    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
-    batches = np.asarray(feed.at(3, 2).batches)[0]
-    again = np.asarray(feed.at(4, 1).batches)[0]
-    feed.close()
+    loader = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    batches = np.asarray(loader.batches(3, 2))[0]
+    again = np.asarray(loader.batches(4, 1))[0]
+    loader.close()
     assert batches.shape[1:] == (2, 4, CONTEXT + 1)
     np.testing.assert_array_equal(batches[1], again[0])
     assert len({window.tobytes() for window in batches[:2].reshape(-1, CONTEXT + 1)}) > 12
@@ -267,7 +271,7 @@ def test_a_feed_gives_windows_by_seed_step_and_row(corpus):
 
 @pytest.fixture(scope="module")
 def trained(text, corpus, tmp_path_factory):
-    """The run of a tokenizer on the text, or of the corpus, trained when it is first asked for."""
+    """Return a trained run by name: a tokenizer on the text, or a corpus; each trains once."""
     runs, folder = {}, tmp_path_factory.mktemp("runs")
     apart = dataclasses.replace(corpus, separate_documents=True)
     experiments = {"together": experiment(corpus), "apart": experiment(apart)}
@@ -308,21 +312,21 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, trained, capsys):
     assert_has_examples(run)
     Run.open(run.dir.path).evaluate(checkpoint="last")
     out = capsys.readouterr().out
-    told = re.search(r", ([\d.]+) bits per byte,", out)
-    assert float(told[1]) == pytest.approx(bits, abs=1e-4)
+    match = re.search(r", ([\d.]+) bits per byte,", out)
+    assert float(match[1]) == pytest.approx(bits, abs=1e-4)
     assert re.search(
         r"\n95 % for new stretches of text like this one, with this seed: ± 0\.\d{4}\n", out
     )
 
 
 def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
-    folder = tmp_path / "theirs"
+    folder = tmp_path / "other"
     folder.mkdir()
     learn_bpe([LEARNED_FROM], 280).save(folder)  # as "bpe" does: the programs are the same
     run = train(experiment(text, tokenizer=TokenizerFile(str(folder))), tmp_path / "run")
-    kept = run.experiment.tokenizer
-    assert kept.path == str(folder)
-    assert len(kept.sha256) == 64
+    saved = run.experiment.tokenizer
+    assert saved.path == str(folder)
+    assert len(saved.sha256) == 64
     (folder / "tokenizer.json").unlink()
     model, tokenizer = load(run.dir.path)
     assert model.config.vocabulary_size == len(tokenizer) == 280
@@ -380,7 +384,7 @@ def test_documents_apart_have_another_loss_than_together(trained):
     together, apart = (trained(name) for name in ("together", "apart"))
     losses = [read_metrics(run.dir.metrics)[-1]["loss"] for run in (together, apart)]
     assert losses[0] != losses[1]
-    # What a validation finds is what the model says with the mask.
+    # The validation loss is that of the model with the mask.
     model = apart.trainer.models(apart.parameters("last")[0])[0]
     inputs, targets, weights = apart.data.validation.windows()
 
@@ -389,15 +393,15 @@ def test_documents_apart_have_another_loss_than_together(trained):
         logits = model(inputs, segment_ids=F.segment_ids(inputs, 256))
         return F.token_cross_entropy(logits, targets)
 
-    found = np.asarray(masked(model, inputs, targets)) * weights
-    assert losses[1] == pytest.approx(float(found.sum() / weights.sum()), rel=1e-5)
+    expected = np.asarray(masked(model, inputs, targets)) * weights
+    assert losses[1] == pytest.approx(float(expected.sum() / weights.sum()), rel=1e-5)
 
 
 def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
     run = trained("together")
-    feed = run.data.train.fed()(TRAINING, run.trainer.mesh)
-    windows = np.asarray(jax.device_get(feed.at(0, 1).batches))[0, 0, 0].astype(np.int32)
-    feed.close()
+    loader = run.data.train.fed()(TRAINING, run.trainer.mesh)
+    windows = np.asarray(jax.device_get(loader.batches(0, 1)))[0, 0, 0].astype(np.int32)
+    loader.close()
     model = run.trainer.models(run.trainer.init().parameters)[0]
     losses = np.asarray(nats(model, windows[:, :-1], windows[:, 1:]))
     first = read_metrics(run.dir.metrics)[0]["loss"]

@@ -178,10 +178,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "changes"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]]
+    ("kind", "message", "changes"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]]
 )
 def test_a_contradiction_is_an_error_before_a_folder_is_made(
-    binary, tmp_path, monkeypatch, kind, told, changes
+    binary, tmp_path, monkeypatch, kind, message, changes
 ):
     pytest.importorskip("tokenizers")
     monkeypatch.chdir(tmp_path)
@@ -195,17 +195,17 @@ def test_a_contradiction_is_an_error_before_a_folder_is_made(
         "corpus": varied(generator, data=Corpus(str(write_corpus(tmp_path / "corpus")))),
         "translator": TRANSLATOR,
     }[kind]
-    assert told in complaint(Run.create, varied(experiment, **changes), tmp_path / "run")
+    assert message in complaint(Run.create, varied(experiment, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-# What a run decides before it begins, and keeps
+# Resolved settings
 
 
 def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, capsys):
-    asked = []
-    found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
-    monkeypatch.setattr("tlite.experiment.choose_precision", found)
+    calls = []
+    choose = lambda name: calls.append(name) or ("mixed", "measured")  # noqa: E731
+    monkeypatch.setattr("tlite.experiment.choose_precision", choose)
     changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
     run = Run.create(varied(TRANSFORMER, **changes), tmp_path / "run")
 
@@ -224,7 +224,7 @@ def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, c
     again = Run.open(tmp_path / "run")
     assert again.experiment == run.experiment
     assert again.trainer.model.config.attention.function == "mixed"
-    assert asked == ["auto"]
+    assert calls == ["auto"]
 
 
 def test_unsupported_mixed_precision_makes_no_folder(binary, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a classifier starts from: a generator of its texts, or a linear model of their n-grams."""
+"""Initial parameters of a classifier: a generator of its texts, a linear model of n-grams."""
 
 import dataclasses
 import json
@@ -70,14 +70,14 @@ def test_all_replicas_start_from_the_pretrained_blocks(uninterrupted):
     replicas, step = restore(trainer, Checkpoints(folder / "checkpoints"))
     assert step == SETTINGS.pretraining_steps
     learned, before = parameters(replicas), parameters(run.trainer.init())
-    given = parameters(run.init_state())
-    for name, arrays in given.items():
+    initial = parameters(run.init_state())
+    for name, arrays in initial.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)
-        of_both = np.broadcast_to(learned[name], arrays.shape) if taken else before[name]
-        np.testing.assert_array_equal(arrays, of_both)
-    assert {name.split(".")[0] for name in given} >= {"blocks", "embedding", "head"}
-    assert not np.array_equal(*given["head.kernel"])
+        expected = np.broadcast_to(learned[name], arrays.shape) if taken else before[name]
+        np.testing.assert_array_equal(arrays, expected)
+    assert {name.split(".")[0] for name in initial} >= {"blocks", "embedding", "head"}
+    assert not np.array_equal(*initial["head.kernel"])
     lines = read_metrics(folder / "metrics.jsonl")
     losses = [line["loss"] for line in lines if line["split"] == "validation"]
     assert losses[-1] < losses[0]
@@ -97,18 +97,18 @@ def test_pretraining_has_the_model_and_seed_of_the_classifier():
     assert (config.steps, config.batch_size) == (4, 4)
 
 
-@pytest.mark.parametrize("in_pretraining", [True, False])
+@pytest.mark.parametrize("during", [True, False])
 def test_resume_during_or_after_pretraining_is_bitwise_identical(
-    uninterrupted, tmp_path, in_pretraining, capsys
+    uninterrupted, tmp_path, during, capsys
 ):
     folder = tmp_path / "run"
     run = start_like(uninterrupted, folder)
     with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 3, in_pretraining)
+        interrupt(patch, 3, during)
         assert stopped(run.train).endswith(f"tlite train --resume {folder}")
     assert "all 2 seeds start from the same pretrained model" in capsys.readouterr().err
-    assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
-    if in_pretraining:
+    assert bool((folder / "metrics.jsonl").read_text()) != during
+    if during:
         assert "no checkpoint yet" in complaint(run.parameters, "best")
     assert_same_state(resume(folder), uninterrupted)
 
@@ -121,7 +121,7 @@ def test_an_unknown_token_follows_each_pretraining_text():
 
 @pytest.fixture
 def make(tmp_path):
-    """An experiment on texts in a file, and on others in files beside."""
+    """Return an experiment on a file of texts with settings of its pretraining."""
 
     def make(**settings):
         data = labelled(tmp_path / "texts.jsonl")
@@ -132,7 +132,7 @@ def make(tmp_path):
 
 
 def test_pretraining_reads_each_text_once_whatever_its_label(make, tmp_path, monkeypatch, capsys):
-    """Those of the training part, and those of other files."""
+    """Texts of the training split and of other files."""
 
     def stop(*_):
         raise Interrupted("stopped", signal.SIGINT)
@@ -156,10 +156,10 @@ def test_zero_pretraining_steps_skip_pretraining(make, tmp_path):
 
 
 def test_impossible_pretraining_is_an_error(make, tmp_path):
-    told = complaint(train, make(unlabelled=("nowhere.jsonl",)), tmp_path / "run")
-    assert "nowhere.jsonl" in told
-    told = complaint(train, varied(make(), context=60), tmp_path / "other")
-    assert "too short for pretraining" in told
+    message = complaint(train, make(unlabelled=("nowhere.jsonl",)), tmp_path / "run")
+    assert "nowhere.jsonl" in message
+    message = complaint(train, varied(make(), context=60), tmp_path / "other")
+    assert "too short for pretraining" in message
 
 
 # N-grams
@@ -202,20 +202,20 @@ def test_the_linear_model_fits_its_texts_and_is_added(run, capsys):
     right = added.argmax(-1) == np.array([example.label for example in examples])
     assert right.mean() > 0.9
     Run.open(run.dir.path).evaluate("training")
-    told = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
-    assert told in capsys.readouterr().out
+    message = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
+    assert message in capsys.readouterr().out
 
 
 def test_the_transformer_is_trained_as_without_them(run, tmp_path):
     words = dataclasses.replace(WORDS, word_ngrams=0, character_ngrams=0)
     plain = train(dataclasses.replace(NGRAMS, tokenizer=words), tmp_path / "run")
-    of_plain = plain.parameters("last")[0]
-    of_both = run.parameters("last")[0]
+    without = plain.parameters("last")[0]
+    combined = run.parameters("last")[0]
     kinds = "word_ngrams", "character_ngrams"
     added = {f"{kind}.{name}" for kind in kinds for name in ("weights", "bias")}
-    assert set(of_both) - set(of_plain) == added
-    for name, array in of_plain.items():
-        np.testing.assert_allclose(of_both[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert set(combined) - set(without) == added
+    for name, array in without.items():
+        np.testing.assert_allclose(combined[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(

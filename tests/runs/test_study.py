@@ -1,4 +1,4 @@
-"""Studies: killed anywhere they end with the same bits, and a variant that fails fails alone."""
+"""Studies: killed at any moment they end with the same bits; variants fail alone."""
 
 import dataclasses
 import json
@@ -37,12 +37,12 @@ TRAINING = TrainingConfig(steps=4, batch_size=8, evaluate_every=2, learning_rate
 
 
 class Killed(BaseException):
-    """As if the process were gone."""
+    """Stands for a killed process: no handler catches it."""
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Without the comparison, and the search for garbage, which take longer than all the rest."""
+    """Skip comparison and garbage collection, which take longer than training."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(study, "gc", SimpleNamespace(collect=lambda: 0))
     monkeypatch.setattr("tlite.comparison.compare", lambda folders: print("compared", *folders))
@@ -50,7 +50,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """Of the runs there are the one with the least to compile."""
+    """A logistic regression, the run that compiles fastest."""
     texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
     return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
 
@@ -60,13 +60,13 @@ def sizes(base, **more):
 
 
 def state(folder):
-    """Of each run every line of metrics but for the speed, and the bits of all its checkpoints."""
+    """Return the bits of all checkpoints and the metrics of all runs without their speed."""
     return attacked.checkpoints(folder), attacked.metrics(folder)
 
 
 @pytest.fixture(scope="module")
-def whole(base, tmp_path_factory):
-    """A study that nobody has disturbed: the folder."""
+def undisturbed(base, tmp_path_factory):
+    """Folder of a study that was not interrupted."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tlite.comparison.compare", lambda folders: None)
@@ -75,7 +75,7 @@ def whole(base, tmp_path_factory):
 
 
 def kill(monkeypatch, owner, name, time=1):
-    """From now on the process is gone the so-manieth time that this is called."""
+    """Kill the process at call number `time` of this function."""
     calls, original = [], getattr(owner, name)
 
     def called(*arguments, **settings):
@@ -125,7 +125,7 @@ KILLS = {
 
 
 def test_a_study_killed_at_any_moment_ends_with_the_same_bits(
-    base, whole, tmp_path, monkeypatch, capsys
+    base, undisturbed, tmp_path, monkeypatch, capsys
 ):
     study = start_study(sizes(base), tmp_path / "study", DatasetCache()).folder
     (study / ".larger.tmp").mkdir()  # as a kill leaves it
@@ -141,14 +141,14 @@ def test_a_study_killed_at_any_moment_ends_with_the_same_bits(
     assert "compared" not in capsys.readouterr().out
     resume_study(study)
     assert f"compared {study}" in capsys.readouterr().out
-    assert state(study) == state(whole)
+    assert state(study) == state(undisturbed)
     assert all(variant.ended for variant in read_study(study).variants)
 
 
-def test_a_finished_study_is_compared_again_and_not_trained(whole, monkeypatch, capsys):
+def test_a_finished_study_is_compared_again_and_not_trained(undisturbed, monkeypatch, capsys):
     kill(monkeypatch, ClassifierRun, "train")
-    resume_study(whole)
-    assert f"compared {whole}" in capsys.readouterr().out
+    resume_study(undisturbed)
+    assert f"compared {undisturbed}" in capsys.readouterr().out
 
 
 def test_a_run_whose_folder_is_gone_is_trained_again(base, tmp_path, pretend):
@@ -178,11 +178,11 @@ def test_data_is_read_once_and_no_run_ends_with_a_report(base, tmp_path, monkeyp
     assert all(line in printed for line in lines)
 
 
-def test_variants_of_a_study_are_runs(whole):
-    study = read_study(whole)
+def test_variants_of_a_study_are_runs(undisturbed):
+    study = read_study(undisturbed)
     assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
     for variant, size in zip(study.variants, (4, 8), strict=True):
-        run = Run.open(whole / variant.run)
+        run = Run.open(undisturbed / variant.run)
         assert run.experiment.training.batch_size == variant.config().training.batch_size == size
         assert variant.parameters == run.trainer.num_parameters
 
@@ -203,12 +203,12 @@ def test_ctrl_c_stops_a_study_and_prints_how_to_resume(base, tmp_path, monkeypat
 
 def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
     wild = varied(base, batch_size=2, learning_rate=3e38)
-    told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
-    assert "1 of 2 variants failed: wild" in told
+    message = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
+    assert "1 of 2 variants failed: wild" in message
     assert "variant wild failed: the training loss of seed 0" in capsys.readouterr().err
-    found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
-    assert found == [(False, False), (True, True)]
-    assert complaint(resume_study, tmp_path / "study") == told
+    states = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
+    assert states == [(False, False), (True, True)]
+    assert complaint(resume_study, tmp_path / "study") == message
 
 
 def test_a_variant_that_does_not_fit_its_data_fails_at_the_start(base, tmp_path, pretend, capsys):
@@ -224,8 +224,8 @@ def test_a_variant_that_does_not_fit_its_data_fails_at_the_start(base, tmp_path,
 
 
 def test_a_study_without_a_trainable_variant_is_not_created(base, tmp_path):
-    told = complaint(train_study, sizes(base, vocabulary_size=7), tmp_path / "study")
-    assert told.startswith("vocabulary_size is 7")
+    message = complaint(train_study, sizes(base, vocabulary_size=7), tmp_path / "study")
+    assert message.startswith("vocabulary_size is 7")
     missing = dataclasses.replace(base.data, training=("nowhere.jsonl",))
     assert "nowhere.jsonl" in complaint(train_study, sizes(base, data=missing), tmp_path / "study")
     assert list(tmp_path.iterdir()) == []
@@ -241,15 +241,15 @@ def test_a_study_without_a_trainable_variant_is_not_created(base, tmp_path):
     ],
 )
 def test_incomparable_variants_are_refused_before_training(tmp_path, name, changes):
-    """Of translators by their tokens; and what can be is not."""
+    """Translators also differ by their tokens; `max_to_keep` does not matter."""
     pytest.importorskip("tokenizers")
     study, experiments = tmp_path / "study", {"this": TRANSLATOR}
     experiments["that"] = varied(TRANSLATOR, **changes)
     if not name:
         start_study(experiments, study, DatasetCache())
         return
-    told = complaint(train_study, experiments, study)
-    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    message = complaint(train_study, experiments, study)
+    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", message)
     assert not study.exists()
 
 
@@ -283,7 +283,7 @@ def test_errors_of_the_surroundings_end_the_study(base, tmp_path, monkeypatch, o
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Runs that train nothing, but call this with their name."""
+    """Replace the training of variants by a function of the name of their run."""
 
     def use(call):
         def pretended(folder, variant, _):
@@ -308,12 +308,12 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
             raise error
 
     pretend(train)
-    told = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
-    assert "1 of 3 variants failed: larger" in told
-    assert f"tlite train --resume {study} --retry 'larger'" in told
+    message = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
+    assert "1 of 3 variants failed: larger" in message
+    assert f"tlite train --resume {study} --retry 'larger'" in message
     assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
     assert capsys.readouterr().err.startswith("warning: variant larger failed: ")
-    assert complaint(resume_study, study) == told
+    assert complaint(resume_study, study) == message
     assert trained == ["smaller", "larger", "last"]
     complaint(resume_study, study, retry=["larger"])
     assert trained[3:] == ["larger"]
@@ -329,7 +329,7 @@ def test_changed_data_of_a_study_is_an_error(base, tmp_path):
 
 
 def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
-    """One whose attention has no bfloat16 products makes all exact; what is named stays."""
+    """A variant whose attention has no bfloat16 products makes all "auto" ones exact."""
     monkeypatch.setattr("tlite.experiment.choose_precision", lambda precision: (precision, ""))
 
     def attentions(*variants):
@@ -350,8 +350,8 @@ def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
 def test_folders_of_variants_differ_whatever_the_case():
     taken = {"comparison"}
     names = ["rms rotary", "rms-rotary", "RMS rotary", "Comparison"]
-    found = [free_name(name, taken) for name in names]
-    assert found == ["rms-rotary", "rms-rotary-2", "RMS-rotary-3", "Comparison-2"]
+    folders = [free_name(name, taken) for name in names]
+    assert folders == ["rms-rotary", "rms-rotary-2", "RMS-rotary-3", "Comparison-2"]
 
 
 GOOD = vars(Variant("a", "a", {}, {}, 1))
@@ -368,8 +368,10 @@ WRONG = [
 )
 def test_a_damaged_study_file_is_one_error_message(tmp_path, content):
     (tmp_path / "study.json").write_text(content)
-    told = complaint(read_study, tmp_path)
-    assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
+    message = complaint(read_study, tmp_path)
+    assert message.startswith(
+        f"can't read {tmp_path / 'study.json'}: it is not what a study writes: "
+    )
 
 
 def test_an_unknown_experiment_in_a_study_is_an_error(tmp_path):

@@ -1,4 +1,4 @@
-"""Runs of a translator: settled, trained, gone on with, averaged and evaluated."""
+"""Runs of a translator: sizes from the data, resume, averages and evaluation."""
 
 import dataclasses
 import re
@@ -45,7 +45,7 @@ def trained(tmp_path_factory) -> TranslatorRun:
 
 @pytest.fixture
 def sentences(tmp_path):
-    """An experiment on pairs of files, the third of which is long."""
+    """An experiment on files of pairs; the third pair is long."""
     lines = ["a b", "b a", "a b c d e f g h i", "c"]
     for side in ("a.en", "a.de"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines))
@@ -53,7 +53,7 @@ def sentences(tmp_path):
     return dataclasses.replace(TRANSLATOR, data=ParallelText(training=names, validation=names))
 
 
-# What is settled from the data
+# Sizes and lengths
 
 
 def test_the_sizes_of_the_model_are_the_tokenizers(trained):
@@ -78,12 +78,12 @@ def test_a_sentence_beyond_the_context_is_named_before_writing(sentences, tmp_pa
 def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_path):
     run = Run.create(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
     texts = [pair.source for pair in run.data.train]
-    whole = run.tokenizer.encode_sources(texts)
+    full = run.tokenizer.encode_sources(texts)
     cut = encode_sources(run.experiment, run.tokenizer, texts)
-    assert len(whole[2]) > 8
-    assert cut[2].tolist() == [*whole[2][:7].tolist(), END_ID]
+    assert len(full[2]) > 8
+    assert cut[2].tolist() == [*full[2][:7].tolist(), END_ID]
     for index in (0, 1, 3):
-        assert cut[index].tolist() == whole[index].tolist()
+        assert cut[index].tolist() == full[index].tolist()
     (targets,) = (bucket.target for bucket in run.buckets)
     assert targets.shape[1] == 9
     assert all((row == END_ID).sum() == 1 for row in targets)
@@ -109,25 +109,25 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
 def test_an_interrupted_run_resumes_bit_for_bit(trained, tmp_path):
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
+        interrupt(patch, 3, pretraining=True)  # its task has a perplexity
         assert f"tlite train --resume {folder}" in stopped(start_like(trained, folder).train)
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert 3 <= last < STEPS
     resumed = resume(folder)
     assert_same_state(resumed, trained)
     for checkpoint in ("best", "average"):
-        (found, step), (expected, at) = (r.parameters(checkpoint) for r in (resumed, trained))
+        (actual, step), (expected, at) = (r.parameters(checkpoint) for r in (resumed, trained))
         assert step == at
-        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(trained):
-    kept = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
+    checkpoints = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
     parameters, step = trained.parameters("average")
     assert step == STEPS
-    mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *kept)
+    mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *checkpoints)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), parameters, mean)
-    assert max(np.abs(mean[name] - kept[-1][name]).max() for name in mean) > 1e-3
+    assert max(np.abs(mean[name] - checkpoints[-1][name]).max() for name in mean) > 1e-3
 
 
 # Evaluation
@@ -163,7 +163,7 @@ def test_lower_case_outputs_are_scored_in_lower_case(sentences, tmp_path, monkey
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 (SD 0.00)" in out
     assert "case:lc" in out
-    assert "case:mixed" not in out  # whoever has no capitals can't be right in them
+    assert "case:mixed" not in out  # it would be 0
 
 
 def test_a_model_is_loaded_without_its_data(trained):
