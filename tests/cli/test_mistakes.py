@@ -133,7 +133,7 @@ def told(monkeypatch, capsys):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr(commands, "evaluate", fail)
+        monkeypatch.setattr(commands.Evaluate, "execute", fail)
         code = main(["evaluate", "run"])
         out, err = capsys.readouterr()
         assert out == ""

@@ -49,7 +49,7 @@ def no_reports(monkeypatch):
 
 
 def resume(folder, **options):
-    commands.resume(commands.Resume(resume=str(folder), **options))
+    commands.Resume(resume=str(folder), **options).execute()
 
 
 def trained(experiment, folder, steps):

@@ -150,9 +150,9 @@ def dispatch(words: list[str]) -> None:
 
         print(f"tlite {__version__}")
     elif command in COMMANDS:
-        from tlite.cli.commands import run_command
+        from tlite.cli import commands
 
-        run_command(command, words)
+        commands.COMMANDS[command](words)
     else:
         from tlite.runs.experiment_files import find_experiments
 
@@ -185,14 +185,10 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
     """
     import tyro
 
-    errors, settings = (
-        io.StringIO(),
-        {"return_unknown_args": True, "registry": _registry()} | settings,
-    )
-    settings["config"] = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
-    columns = {} if HELP & {*words} else {"COLUMNS": "9999"}  # an error is one line
+    config, errors = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands), io.StringIO()
+    settings |= {"return_unknown_args": True, "registry": _registry(), "config": config}
     try:
-        with contextlib.redirect_stderr(errors), _environment(columns):
+        with contextlib.redirect_stderr(errors):
             return tyro.cli(kind, args=words, prog=program, **settings)
     except SystemExit as stop:
         if not stop.code:
@@ -240,14 +236,3 @@ def help_text(field: Any) -> str:
     """Return the docstring of a field, as tyro reads it, on one line."""
     text = field.helptext() if callable(field.helptext) else field.helptext
     return " ".join(str(text or "").split())
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]):
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

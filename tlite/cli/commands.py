@@ -36,15 +36,12 @@ MAX_LISTED = 5  # unknown words
 Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")]
 
 
-def run_command(command: str, words: list[str]) -> None:
-    """Read the options of a command and call its function."""
-    if command in EXPERIMENT_COMMANDS:
-        EXPERIMENT_COMMANDS[command](words)
-        return
-    options = parse(OPTIONS[command], words, f"tlite {command}")
+def execute(kind: Any, words: list[str]) -> None:
+    """Read the options of a command and execute it."""
+    options = parse(kind, words, f"tlite {kind.__name__.lower()}")
     devices.prepare_devices()
     name_files(getattr(options, "code", ()))
-    globals()[command](options)
+    options.execute()
 
 
 def check_range(options: Any, **limits: tuple[float | int, float | int]) -> None:
@@ -180,6 +177,21 @@ class Resume(DistributedOptions):
         if self.resume in ("auto", "must") and not os.path.exists(self.resume):
             raise UserError(f"name an experiment: tlite train EXPERIMENT --resume {self.resume}")
 
+    def execute(self) -> None:
+        check_shared(folder := newest_or_path(self.resume))
+        if not (folder / STUDY).is_file():
+            if self.retry:
+                raise UserError("--retry is for a study")
+            from tlite.runs import Run
+
+            Run.open(folder, steps=self.steps).train(profile=self.profile)
+        elif self.steps is not None or self.profile:
+            raise UserError("--steps and --profile are for a run: name one in the study")
+        else:
+            from tlite.runs.study import resume_study
+
+            resume_study(folder, self.retry)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -216,7 +228,7 @@ def train(words: list[str]) -> None:
         options.initialize()
     if file is None:
         name_files(options.code)
-        resume(options)
+        options.execute()
     else:
         train_file(options, file, words, f"tlite train {name}")
 
@@ -262,23 +274,6 @@ def train_file(options: Train, file: Path, words: list[str], program: str) -> No
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
         api.train(experiments, dir=options.run, resume=options.resume)
-
-
-def resume(options: Resume) -> None:
-    """Resume a run or a study."""
-    check_shared(folder := newest_or_path(options.resume))
-    if not (folder / STUDY).is_file():
-        if options.retry:
-            raise UserError("--retry is for a study")
-        from tlite.runs import Run
-
-        Run.open(folder, steps=options.steps).train(profile=options.profile)
-    elif options.steps is not None or options.profile:
-        raise UserError("--steps and --profile are for a run: name one in the study")
-    else:
-        from tlite.runs.study import resume_study
-
-        resume_study(folder, options.retry)
 
 
 def newest_or_path(word: str) -> Path:
@@ -352,33 +347,31 @@ class Prepare:
     processes: int = 0
     """Number of processes that encode; 0: one per core."""
 
+    def execute(self) -> None:
+        from tlite.data.documents import Source
+        from tlite.data.prepare import prepare
+        from tlite.experiment import BPE, TokenizerFile, tokenizer_named
+        from tlite.pretrained.tokenizers import open_tokenizer
 
-def prepare(options: Prepare) -> None:
-    """Write a corpus, and print its size."""
-    from tlite.data.documents import Source
-    from tlite.data.prepare import prepare
-    from tlite.experiment import BPE, TokenizerFile, tokenizer_named
-    from tlite.pretrained.tokenizers import open_tokenizer
-
-    try:
-        settings = tokenizer_named(options.tokenizer)
-    except ValueError as error:
-        raise UserError(f"--tokenizer {options.tokenizer}: {error}") from error
-    name = f"bpe:{settings.pieces}" if isinstance(settings, BPE) else options.tokenizer
-    if isinstance(settings, TokenizerFile):
-        open_tokenizer(settings.path)  # raises before anything is read
-    fraction = options.validation_fraction
-    source = Source(options.source, options.field, options.split, options.subset, fraction)
-    make = partial(make_tokenizer, settings)
-    sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
-    manifest = prepare(source, options.folder, name, make, **sizes)
-    for split, part in manifest.parts.items():
-        print(
-            f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "
-            f"{part.documents:,} documents"
-        )
-    size, dtype = manifest.vocabulary_size, manifest.dtype
-    print(f"{options.folder}: {size:,} different tokens, as {dtype}")
+        try:
+            settings = tokenizer_named(self.tokenizer)
+        except ValueError as error:
+            raise UserError(f"--tokenizer {self.tokenizer}: {error}") from error
+        name = f"bpe:{settings.pieces}" if isinstance(settings, BPE) else self.tokenizer
+        if isinstance(settings, TokenizerFile):
+            open_tokenizer(settings.path)  # raises before anything is read
+        fraction = self.validation_fraction
+        source = Source(self.source, self.field, self.split, self.subset, fraction)
+        make = partial(make_tokenizer, settings)
+        sizes = {"shard_tokens": self.shard_tokens, "processes": self.processes}
+        manifest = prepare(source, self.folder, name, make, **sizes)
+        for split, part in manifest.parts.items():
+            print(
+                f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "
+                f"{part.documents:,} documents"
+            )
+        size, dtype = manifest.vocabulary_size, manifest.dtype
+        print(f"{self.folder}: {size:,} different tokens, as {dtype}")
 
 
 def make_tokenizer(settings: Any, texts: Callable) -> Any:
@@ -410,22 +403,19 @@ class Evaluate(EnsembleOptions, SearchOptions):
     """Text of a generator, also of a Hugging Face folder, or table with the columns of the run's
     data, to evaluate instead."""
 
+    def execute(self) -> None:
+        from tlite.runs import api
 
-def evaluate(options: Evaluate) -> None:
-    """Print losses and scores."""
-    from tlite.runs import api
-
-    folder, replica = find_run(options.run), options.replica
-    names = [field.name for field in fields(SearchOptions)]
-    search = {name: getattr(options, name) for name in names if getattr(options, name)}
-    kind = describe(folder).kind if search or replica not in (0, "all") else ""
-    if search and kind != "translator":
-        option = next(iter(search)).replace("_", "-")
-        raise UserError(f"--{option} is for a translator, not for {folder}")
-    if replica not in (0, "all") and kind not in ("classifier", "pretrained"):
-        raise UserError(f"--replica must be 0 or all for {folder}, not {replica}")
-    settings = {"split": options.split, "checkpoint": options.checkpoint, "replica": replica}
-    api.evaluate(folder, path=options.path, **settings, **search)
+        folder, replica = find_run(self.run), self.replica
+        names = [field.name for field in fields(SearchOptions)]
+        search = {name: getattr(self, name) for name in names if getattr(self, name)}
+        kind = describe(folder).kind if search or replica not in (0, "all") else ""
+        if search and kind != "translator":
+            raise UserError(f"--{next(iter(search))} is for a translator, not for {folder}")
+        if replica not in (0, "all") and kind not in ("classifier", "pretrained"):
+            raise UserError(f"--replica must be 0 or all for {folder}, not {replica}")
+        settings = {"split": self.split, "checkpoint": self.checkpoint, "replica": replica}
+        api.evaluate(folder, path=self.path, **settings, **search)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -459,32 +449,30 @@ class Generate(EnsembleOptions):
         check_range(self, top_p=(1e-6, 1), min_p=(1e-6, 1))
         check_range(self, seed=(0, 2**31 - 1), samples=(1, 2**31 - self.seed))
 
+    def execute(self) -> None:
+        import jax
 
-def generate(options: Generate) -> None:
-    """Print samples after the prompt."""
-    import jax
+        from tlite.experiment import GeneratorExperiment
+        from tlite.runs.generator import end_ids, write_sample
+        from tlite.runs.models import warn_unsupported_generation
 
-    from tlite.experiment import GeneratorExperiment
-    from tlite.runs.generator import end_ids, write_sample
-    from tlite.runs.models import warn_unsupported_generation
-
-    prompt = options.prompt
-    model, tokenizer, source = options.open_model(GeneratorExperiment)
-    if isinstance(source, RunDir):
-        prompt = (source.experiment.prompt or None) if prompt is None else prompt
-        stop = end_ids(tokenizer)
-    else:
-        stop = source.end_ids
-        warn_unsupported_generation(source)
-    tokens = encode_prompt(tokenizer, prompt, options.unknown)
-    settings = {"num_tokens": options.tokens, "stop": stop, "sampler": make_sampler(options)}
-    for index in range(options.samples):
-        title = f"--- sample {index + 1}\n" if options.samples > 1 else ""
-        rng = jax.random.key(options.seed + index)
-        try:
-            write_sample(model, tokenizer, tokens, title + (prompt or ""), rng=rng, **settings)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        prompt = self.prompt
+        model, tokenizer, source = self.open_model(GeneratorExperiment)
+        if isinstance(source, RunDir):
+            prompt = (source.experiment.prompt or None) if prompt is None else prompt
+            stop = end_ids(tokenizer)
+        else:
+            stop = source.end_ids
+            warn_unsupported_generation(source)
+        tokens = encode_prompt(tokenizer, prompt, self.unknown)
+        settings = {"num_tokens": self.tokens, "stop": stop, "sampler": make_sampler(self)}
+        for index in range(self.samples):
+            title = f"--- sample {index + 1}\n" if self.samples > 1 else ""
+            rng = jax.random.key(self.seed + index)
+            try:
+                write_sample(model, tokenizer, tokens, title + (prompt or ""), rng=rng, **settings)
+            except ValueError as error:
+                raise UserError(str(error)) from error
 
 
 def make_sampler(options: Generate) -> Callable:
@@ -527,33 +515,31 @@ class Classify(EnsembleOptions):
     format: Literal["table", "jsonl"] = "table"
     """Table or JSON Lines."""
 
+    def execute(self) -> None:
+        from tlite.experiment import ClassifierExperiment
+        from tlite.runs.classifier import are_cut, encode_texts, probabilities
 
-def classify(options: Classify) -> None:
-    """Print the class and the probabilities of each text."""
-    from tlite.experiment import ClassifierExperiment
-    from tlite.runs.classifier import are_cut, encode_texts, probabilities
-
-    model, tokenizer, source = options.open_model(ClassifierExperiment)
-    texts = list(options.texts) or read_input("classify")
-    for number, text in enumerate(texts, 1):
-        if not tokenizer.words(text):
-            warn(f"text {number} has no word in it")
-    if isinstance(source, RunDir):
-        experiment, classes = source.experiment, source.experiment.data.classes
-        tokens, cut = (f(experiment, tokenizer, texts) for f in (encode_texts, are_cut))
-    else:
-        context, classes = model.config.context, source.labels
-        cut = [len(ids) > context for ids in tokenizer.encode_ids(texts)]
-        tokens = tokenizer.encode_texts(texts, context if any(cut) else None)
-    warn_unread(tokenizer, texts, cut)
-    rows = probabilities(model, tokens)
-    if options.format == "table":
-        print_table(texts, rows, classes)
-        return
-    for text, row in zip(texts, rows.tolist(), strict=True):
-        scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
-        line = {"text": text, "class": max(scores, key=scores.__getitem__), "probabilities": scores}
-        show(json.dumps(line))
+        model, tokenizer, source = self.open_model(ClassifierExperiment)
+        texts = list(self.texts) or read_input("classify")
+        for number, text in enumerate(texts, 1):
+            if not tokenizer.words(text):
+                warn(f"text {number} has no word in it")
+        if isinstance(source, RunDir):
+            experiment, classes = source.experiment, source.experiment.data.classes
+            tokens, cut = (f(experiment, tokenizer, texts) for f in (encode_texts, are_cut))
+        else:
+            context, classes = model.config.context, source.labels
+            cut = [len(ids) > context for ids in tokenizer.encode_ids(texts)]
+            tokens = tokenizer.encode_texts(texts, context if any(cut) else None)
+        warn_unread(tokenizer, texts, cut)
+        rows = probabilities(model, tokens)
+        if self.format == "table":
+            print_table(texts, rows, classes)
+            return
+        for text, row in zip(texts, rows.tolist(), strict=True):
+            scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
+            best = max(scores, key=scores.__getitem__)
+            show(json.dumps({"text": text, "class": best, "probabilities": scores}))
 
 
 def print_table(texts: list[str], rows: Any, classes: list[str]) -> None:
@@ -585,35 +571,33 @@ class Translate(EnsembleOptions, SearchOptions):
         if self.texts and self.input:
             raise UserError("give texts or --input, not both")
 
+    def execute(self) -> None:
+        from tlite.decoding.translate import translate
+        from tlite.experiment import TranslatorExperiment
+        from tlite.runs.models import warn_unsupported_generation
+        from tlite.runs.translator import encode_sources, with_search
 
-def translate(options: Translate) -> None:
-    """Print the translation of each text."""
-    from tlite.decoding.translate import translate
-    from tlite.experiment import TranslatorExperiment
-    from tlite.runs.models import warn_unsupported_generation
-    from tlite.runs.translator import encode_sources, with_search
-
-    model, tokenizer, source = options.open_model(TranslatorExperiment)
-    if isinstance(source, RunDir):
-        experiment = source.experiment
-    else:
-        experiment = TranslatorExperiment("pretrained", model=model.config)
-        warn_unsupported_generation(source)
-    names = "beam", "length_penalty", "truncate", "max_length"
-    experiment = with_search(experiment, **{name: getattr(options, name) for name in names})
-    check_range(options, n_best=(1, experiment.beam))
-    texts = list(options.texts) or read_input("translate", options.input)
-    for number, text in enumerate(texts, 1):
-        if not text.strip():
-            raise UserError(f"line {number} is empty: there is nothing to translate")
-    sources = encode_sources(experiment, tokenizer, texts)
-    context = experiment.model.context
-    warn_unread(tokenizer, texts, [len(ids) > context for ids in tokenizer.encode_ids(texts)])
-    settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
-    found = translate(model, sources, max_length=options.max_length, **settings)
-    for text, beams in zip(texts, found, strict=True):
-        best = [(tokenizer.decode(t), float(score)) for t, score in beams[: options.n_best]]
-        print_translations(text, best, options)
+        model, tokenizer, source = self.open_model(TranslatorExperiment)
+        if isinstance(source, RunDir):
+            experiment = source.experiment
+        else:
+            experiment = TranslatorExperiment("pretrained", model=model.config)
+            warn_unsupported_generation(source)
+        names = "beam", "length_penalty", "truncate", "max_length"
+        experiment = with_search(experiment, **{name: getattr(self, name) for name in names})
+        check_range(self, n_best=(1, experiment.beam))
+        texts = list(self.texts) or read_input("translate", self.input)
+        for number, text in enumerate(texts, 1):
+            if not text.strip():
+                raise UserError(f"line {number} is empty: there is nothing to translate")
+        sources = encode_sources(experiment, tokenizer, texts)
+        context = experiment.model.context
+        warn_unread(tokenizer, texts, [len(ids) > context for ids in tokenizer.encode_ids(texts)])
+        settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
+        found = translate(model, sources, max_length=self.max_length, **settings)
+        for text, beams in zip(texts, found, strict=True):
+            best = [(tokenizer.decode(t), float(score)) for t, score in beams[: self.n_best]]
+            print_translations(text, best, self)
 
 
 def print_translations(text: str, best: list[tuple[str, float]], options: Translate) -> None:
@@ -673,17 +657,15 @@ class Compare:
     """Smallest difference of interest, in the printed unit: print the number of seeds that detects
     it in 80 of 100 studies."""
 
+    def execute(self) -> None:
+        import jax
 
-def compare(options: Compare) -> None:
-    """Print how runs differ, and write tables, pictures and a page."""
-    import jax
+        from tlite.runs import api
 
-    from tlite.runs import api
-
-    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
-    folders, settings = map(newest_or_path, options.folders), dict(vars(options))
-    del settings["folders"]
-    api.compare(*folders, **settings)
+        jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
+        folders, settings = map(newest_or_path, self.folders), dict(vars(self))
+        del settings["folders"]
+        api.compare(*folders, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -695,14 +677,12 @@ class Follow:
     to: Literal["tensorboard", "wandb"]
     """Event files, or an offline run of W&B, in the run's folder."""
 
+    def execute(self) -> None:
+        from tlite.report.tracking import WRITERS, follow
 
-def follow(options: Follow) -> None:
-    """Write metrics until the run has ended."""
-    from tlite.report.tracking import WRITERS, follow
-
-    folder = find_run(options.run)
-    print(f"{WRITERS[options.to].command} {shlex.quote(str(folder / options.to))}", flush=True)
-    follow(folder, options.to)
+        folder = find_run(self.run)
+        print(f"{WRITERS[self.to].command} {shlex.quote(str(folder / self.to))}", flush=True)
+        follow(folder, self.to)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -715,14 +695,12 @@ class Export(RunOptions):
     """gpt2, llama, gpt_neox, bert, marian, bart or t5; None: that of the folder the run started
     from, or by its kind and components."""
 
+    def execute(self) -> None:
+        from tlite.runs.models import export
 
-def export(options: Export) -> None:
-    """Write the model of a run for transformers."""
-    from tlite.runs.models import export
-
-    to, settings = options.to, {"checkpoint": options.checkpoint, "replica": options.replica}
-    family = export(find_run(options.run), to, family=options.family, **settings)
-    print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
+        to, settings = self.to, {"checkpoint": self.checkpoint, "replica": self.replica}
+        family = export(find_run(self.run), to, family=self.family, **settings)
+        print(f"saved as a {family} model, for AutoModel*.from_pretrained({str(to)!r})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -736,35 +714,30 @@ class Inspect(RunOptions):
     """Folder to write to; None: the run's inspection/, or ./inspection/NAME for a Hugging Face
     folder."""
 
+    def execute(self) -> None:
+        from tlite.pretrained import is_pretrained
+        from tlite.report import inspect_pretrained, inspect_run
+        from tlite.runs import Run
+        from tlite.runs.models import check_replica
 
-def inspect(options: Inspect) -> None:
-    """Draw pictures of a run or a model, and write one page with all of them."""
-    from tlite.pretrained import is_pretrained
-    from tlite.report import inspect_pretrained, inspect_run
-    from tlite.runs import Run
-    from tlite.runs.models import check_replica
-
-    folder = find_run(options.run)
-    settings = options.checkpoint, options.replica, options.text, options.to
-    if is_pretrained(folder):
-        path = inspect_pretrained(folder, *settings)
-    else:
-        run = Run.open(folder)
-        check_replica(options.replica, run.experiment.training.seeds)
-        path = inspect_run(run, *settings)
-    number = len(list(path.parent.glob("*.png")))
-    print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
+        folder = find_run(self.run)
+        settings = self.checkpoint, self.replica, self.text, self.to
+        if is_pretrained(folder):
+            path = inspect_pretrained(folder, *settings)
+        else:
+            run = Run.open(folder)
+            check_replica(self.replica, run.experiment.training.seeds)
+            path = inspect_run(run, *settings)
+        number = len(list(path.parent.glob("*.png")))
+        print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
 
 
 @dataclass(frozen=True)
 class Experiments:
     """List the experiments: those of tlite, and yours in ./experiments."""
 
-
-def experiments(_: Experiments) -> None:
-    """Print name, kind and first sentence of each experiment file."""
-    files = experiment_files.describe_experiments()
-    print_columns([(f.name, f.kind, "" if f.is_shipped else "yours", f.sentence) for f in files])
+    def execute(self) -> None:
+        print_columns(experiment_files.describe_experiments())
 
 
 @dataclass(frozen=True)
@@ -774,20 +747,18 @@ class Runs:
     folder: Positional[Path] = Path("runs")
     """Folder of runs."""
 
-
-def runs(options: Runs) -> None:
-    """Print progress and best validation of each run and study."""
-    if not os.path.isdir(options.folder):
-        raise UserError(f"there is no folder {options.folder}: runs are created in ./runs")
-    if not (summaries := find_runs(options.folder)):
-        raise UserError(f"there are no runs in {options.folder}")
-    rows = [("folder", "experiment", "kind", "done", "best validation", "created")]
-    for run in summaries:
-        unit = "variants" if run.kind == "study" else "steps"
-        done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
-        created = f"{run.began:%Y-%m-%d %H:%M}"
-        rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
-    print_columns(rows)
+    def execute(self) -> None:
+        if not os.path.isdir(self.folder):
+            raise UserError(f"there is no folder {self.folder}: runs are created in ./runs")
+        if not (summaries := find_runs(self.folder)):
+            raise UserError(f"there are no runs in {self.folder}")
+        rows = [("folder", "experiment", "kind", "done", "best validation", "created")]
+        for run in summaries:
+            unit = "variants" if run.kind == "study" else "steps"
+            done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
+            created = f"{run.began:%Y-%m-%d %H:%M}"
+            rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
+        print_columns(rows)
 
 
 def print_columns(rows: list[tuple[str, ...]]) -> None:
@@ -799,18 +770,10 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
         show("  ".join(cells).rstrip())
 
 
-OPTIONS = {
-    "prepare": Prepare,
-    "evaluate": Evaluate,
-    "generate": Generate,
-    "classify": Classify,
-    "translate": Translate,
-    "compare": Compare,
-    "follow": Follow,
-    "export": Export,
-    "inspect": Inspect,
-    "experiments": Experiments,
-    "runs": Runs,
-}
-EXPERIMENT_COMMANDS = {"train": train, "plan": plan, "launch": launch}
-"""These read words beside their options."""
+OPTIONS = (
+    Prepare, Evaluate, Generate, Classify, Translate, Compare, Inspect, Follow, Export,
+    Experiments, Runs,
+)  # fmt: skip
+COMMANDS = {kind.__name__.lower(): partial(execute, kind) for kind in OPTIONS}
+COMMANDS |= {"train": train, "plan": plan, "launch": launch}
+"""Functions of the words after a command's name."""

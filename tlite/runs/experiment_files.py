@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tlite.config import did_you_mean, to_dict
 from tlite.errors import UserError
@@ -90,30 +90,18 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     return experiment, dict(variants)
 
 
-class Description(NamedTuple):
-    """What the text of an experiment file says; the file is not run."""
+def describe_experiments() -> list[tuple[str, str, str, str]]:
+    """Return name, kind, "yours" unless it is tlite's, and first sentence of experiment files.
 
-    name: str
-    kind: str
-    """generator, classifier, translator or a user's; "" if unknown."""
-    is_shipped: bool
-    sentence: str
-    """First sentence of the docstring."""
-
-
-def describe_experiments() -> list[Description]:
-    """Return a description of each experiment file, by name."""
+    The files are not run.
+    """
     files = find_experiments()
     texts = {name: file.read_bytes().decode(errors="replace") for name, file in files.items()}
-    return [
-        Description(
-            name,
-            experiment_kind(name, texts),
-            file.resolve().parent == shipped_experiments(),
-            first_sentence(texts[name]),
-        )
-        for name, file in files.items()
-    ]
+    rows = []
+    for name, file in files.items():
+        owner = "" if file.resolve().parent == shipped_experiments() else "yours"
+        rows.append((name, experiment_kind(name, texts), owner, first_sentence(texts[name])))
+    return rows
 
 
 def experiment_kind(name: str, texts: dict[str, str], depth: int = 9) -> str:
