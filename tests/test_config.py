@@ -214,7 +214,7 @@ NO_CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("changes", "fields"), CHANGES, ids=str)
+@pytest.mark.parametrize(("changes", "fields"), CHANGES)
 def test_override_changes_fields_by_dotted_name(changes, fields):
     model = dataclasses.replace(ROTARY.model, **fields)
     changes = {f"model.{name}": value for name, value in changes.items()}

@@ -43,10 +43,10 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, 
     assert time.monotonic() - killed < HEARTBEAT + 10
     said = "tlite: process 2 was ended by SIGKILL: what was saved is kept\n"
     assert (code, err) == (128 + signal.SIGKILL, said)
-    assert "on 4 cpu device(s)" in out
+    assert "devices=4xcpu" in out
     assert losses(run, "validation").keys() < {5, 10, 15, 20, 25, 30}
 
-    assert "on 2 cpu device(s)" in launched("train --resume run", tmp_path, 2)
+    assert "devices=2xcpu" in launched("train --resume run", tmp_path, 2)
     launched(f"train {line} --run alone", tmp_path, 1)
     alone = tmp_path / "alone"
     for split, steps in (("training", range(1, 31)), ("validation", range(5, 31, 5))):

@@ -308,8 +308,10 @@ def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
         ("loss", [], ""),
     ],
 )
-def test_a_run_says_how_far_it_has_come_and_its_best_validation(tmp_path, select, scores, best):
-    run = make_run(tmp_path / "run", 0, scores=scores, best_metric=select)
+def test_a_run_says_how_far_it_has_come_and_its_best_validation(
+    tmp_path, best_metric, scores, best
+):
+    run = make_run(tmp_path / "run", 0, scores=scores, best_metric=best_metric)
     write(run / "checkpoints" / "1" / "metrics" / "metrics", "?")  # damaged
     found = describe(run)
     assert (found.experiment, found.kind, found.best) == ("tiny", "generator", best)

@@ -12,7 +12,7 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import FeedForward, GeneratorConfig, Loop
 from tlite.models.parameters import unstack_blocks
-from tlite.planning.plan import exchanged
+from tlite.planning.plan import collectives
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 from tlite.training.step import BATCH, fold_in
@@ -224,8 +224,8 @@ def test_a_replicated_model_has_one_exchange_and_replicas_have_none(monkeypatch)
     monkeypatch.undo()
     trainer = make_trainer(2)
     expected = {"all-reduce": (1, 4 * (trainer.num_parameters + 4))}
-    assert exchanged(trainer.lower().compile().as_text()) == expected
-    assert exchanged(make_trainer(2, seeds=2).lower().compile().as_text()) == {}
+    assert collectives(trainer.lower().compile().as_text()) == expected
+    assert collectives(make_trainer(2, seeds=2).lower().compile().as_text()) == {}
 
 
 def test_without_a_learning_rate_nothing_moves_and_batches_and_noise_differ_by_step_and_seed():
