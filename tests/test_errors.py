@@ -108,12 +108,12 @@ TINY = "--steps 1 --evaluate-every 1 --precision float32"
 @pytest.mark.parametrize(
     ("package", "command"),
     [
-        ("datasets", "classify --hub some/set --training train"),
-        ("pyarrow", "text --path a.parquet"),
+        ("datasets", "my_labels --hub some/set --training train"),
+        ("pyarrow", "my_text --path a.parquet"),
         ("sklearn", "reviews_demo"),
         ("sacrebleu", "copy_task"),
-        ("num2words", "numbers"),
-        ("tokenizers", "text --path a.txt --tokenizer bpe"),
+        ("num2words", "number_words"),
+        ("tokenizers", "my_text --path a.txt --tokenizer bpe"),
     ],
 )
 def test_a_missing_package_is_told_before_there_is_a_run(
