@@ -67,7 +67,7 @@ def trained(train_without_report, tmp_path_factory):
     "command", ["evaluate {run}", "generate {run}", "inspect {run}", "train --resume {run}"]
 )
 def test_a_run_without_its_code_file_is_refused_and_unchanged(fails, trained, command):
-    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
+    assert "attention=alibi of mine.py activation=squared of mine.py " in trained.printed
     before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
     message = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
     assert fails(command).startswith(message)
