@@ -34,7 +34,7 @@ def test_data_of_experiments_do_not_depend_on_existing_folders(name, tmp_path, m
 @pytest.mark.parametrize("name", ["sst2", "multi30k"])
 def test_the_hub_is_named_by_options(name):
     words = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
-    data = read_line(name, ["--hub", *words.split()], load_experiment(name))[0][""].data
+    data = read_line(["--hub", *words.split()], load_experiment(name))[0][""].data
     parts = ("train",), ("validation",), ("test",)
     assert (data.training, data.validation, data.test) == parts
     assert data.hub == words.split()[0]
@@ -55,7 +55,7 @@ def test_a_user_table_fits_the_experiments_for_tables(name, tmp_path, monkeypatc
     arguments = ["--path", "own.csv", "--precision", "float32"]
     if name != "my_text":
         arguments += ["--pieces", "60"] if name == "my_pairs" else ["--validation-fraction", "0.2"]
-    (experiment,) = read_line(name, arguments, load_experiment(name))[0].values()
+    (experiment,) = read_line(arguments, load_experiment(name))[0].values()
     resolved = experiment.resolve()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # absolute paths: it can be read from anywhere
