@@ -39,10 +39,10 @@ def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     assert run_dir.open_run(tmp_path / "run", GeneratorExperiment) == run
     message = complaint(run_dir.open_run, tmp_path / "run", ClassifierExperiment)
     assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
-    tokenizer = CharTokenizer.load(run.folder / CharTokenizer.file_name)
+    tokenizer = CharTokenizer.load(run.path / CharTokenizer.file_name)
     assert tokenizer.characters == CharTokenizer(TEXT).characters
     names = {"config.json", "tokenizer.json", "checkpoints"}
-    assert {path.name for path in run.folder.iterdir()} == names
+    assert {path.name for path in run.path.iterdir()} == names
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -62,7 +62,7 @@ def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     now = datetime.datetime(2026, 1, 2, 3, 4, 5)
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda: now))
     monkeypatch.setattr(run_dir, "datetime", clock)
-    made = [created(run_dir.new_folder("novel", root=tmp_path)).folder for _ in range(3)]
+    made = [created(run_dir.new_folder("novel", root=tmp_path)).path for _ in range(3)]
     arguments = EXPERIMENT, {}, CharTokenizer(TEXT)  # another has come between
     made.append(run_dir.create_run(made[0], *arguments, exactly=False).folder)
     assert [folder.name for folder in made] == [f"{now:%Y%m%d-%H%M%S}{n}" for n in NUMBERS]
@@ -117,11 +117,11 @@ def test_a_whole_number_where_a_fraction_may_be_is_saved_as_it_is(tmp_path):
     object.__setattr__(training, "clip_norm", 2)  # as a file that is not type-checked may have it
     experiment = dataclasses.replace(EXPERIMENT, training=training)
     run = run_dir.create_run(tmp_path / "run", experiment, {}, CharTokenizer(TEXT))
-    assert run_dir.open_run(run.folder, Experiment) == run
+    assert run_dir.open_run(run.path, Experiment) == run
 
 
 def test_what_a_run_was_made_with_is_recorded_and_compared(tmp_path, capsys):
-    folder = created(tmp_path / "run").folder
+    folder = created(tmp_path / "run").path
     content = json.loads((folder / "config.json").read_text())
     made = content["made_with"]
     assert made["jax"] == jax.__version__
@@ -188,7 +188,7 @@ def edited(value, *place):
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
-    path = created(tmp_path / "run").folder / "config.json"
+    path = created(tmp_path / "run").path / "config.json"
     path.write_text(spoil(path.read_text()), errors="surrogateescape")
     message = complaint(run_dir.open_run, path.parent, GeneratorExperiment)
     assert str(path.parent) in message
@@ -198,7 +198,7 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
 
 @pytest.mark.parametrize("spoil", [Path.touch, os.mkfifo, lambda path: None, Path.mkdir])
 def test_a_tokenizer_that_is_not_the_run_s_is_told(tmp_path, spoil):
-    path = created(tmp_path / "run").folder / "tokenizer.json"
+    path = created(tmp_path / "run").path / "tokenizer.json"
     path.unlink()
     spoil(path)
     assert f"{path} is not the one" in complaint(run_dir.open_run, path.parent, GeneratorExperiment)
@@ -206,7 +206,7 @@ def test_a_tokenizer_that_is_not_the_run_s_is_told(tmp_path, spoil):
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
 def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch, file):
-    folder, open_file = created(tmp_path / "run").folder, Path.open
+    folder, open_file = created(tmp_path / "run").path, Path.open
 
     def refuse(path, *arguments, **settings):
         if path.name == file:
