@@ -31,7 +31,7 @@ help:
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
 	@echo "make record-reviews     beside a linear model of n-grams; also record-reviews-binary,"
 	@echo "                        record-sst2, record-trec"
-	@echo "make finetune-trec      from a BERT, OPTIONS=\"--folder PATH\"; also finetune-shakespeare"
+	@echo "make finetune-trec      from a BERT, OPTIONS=\"--init-from PATH\"; also finetune-shakespeare"
 	@echo "make copy               an encoder-decoder in two minutes, nothing to download; also number-words"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"

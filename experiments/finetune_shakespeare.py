@@ -1,9 +1,9 @@
 """Shakespeare by a generator that others have pre-trained.
 
-Any GPT-like folder or name on the Hugging Face hub will do: `--folder PATH`. The hub was out of
+Any GPT-like folder or name on the Hugging Face hub will do: `--init-from PATH`. The hub was out of
 reach of the machines this was written on: with real weights it has not been run.
 
-command   make finetune-shakespeare   (OPTIONS="--folder PATH" for another model)
+command   make finetune-shakespeare   (OPTIONS="--init-from PATH" for another model)
 machine   not measured
 time      not measured
 result    not measured

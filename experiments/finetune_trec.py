@@ -1,9 +1,9 @@
 """Which of six classes a question asks for, from a model that others have pre-trained (TREC).
 
-Any BERT-like folder or name on the Hugging Face hub will do: `--folder PATH`. The hub was out of
+Any BERT-like folder or name on the Hugging Face hub will do: `--init-from PATH`. The hub was out of
 reach of the machines this was written on: with real weights it has not been run.
 
-command   make finetune-trec   (OPTIONS="--folder PATH" for another model)
+command   make finetune-trec   (OPTIONS="--init-from PATH" for another model)
 machine   not measured
 time      not measured
 result    not measured; from scratch 88.4 % (SD 0.6) (experiments/trec.py)

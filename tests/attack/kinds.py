@@ -14,7 +14,7 @@ TINY = (
     "--width 8 --num-heads 2 --num-blocks 1 --precision float32 --seed 3 "
     f"--steps {2 * SAVES} --evaluate-every 2"
 )
-GENERATOR = f"text --path {{work}}/text.txt {TINY} --context 8 --batch-size 4"
+GENERATOR = f"my_text --path {{work}}/text.txt {TINY} --context 8 --batch-size 4"
 # What each is trained with. {work} is the folder of the attack, which has these files.
 KINDS = {
     "generator": GENERATOR,

@@ -180,10 +180,7 @@ class Process:
         if self.code not in codes:
             raise Fault(f"exit code {self.code}, not {codes}: {lines[-1][:200]}")
         told = [line.startswith("tlite: ") for line in lines]
-        # What tyro says of a wrong option, which begins with a title in a line.
-        box = "For full helptext" in err or re.match(r"\S{2} [A-Z][a-z ]+ \S+$", lines[0])
-        boxed = bool(box) and not any(told)
-        if self.code == 2 and not boxed and not (sum(told) == 1 and told[-1]):
+        if self.code == 2 and not (sum(told) == 1 and told[-1]):
             raise Fault(f"exit code 2, but {sum(told)} sentences: {lines[-1][:200]}")
         if "\x1b" in err:
             raise Fault("an escape sequence on stderr")

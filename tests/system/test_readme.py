@@ -55,7 +55,7 @@ TRANSLATE = "tlite train my_pairs --path pairs.tsv"
 MORE_STEPS = "tlite train --resume RUN --steps 20000"
 RESUME = "tlite train demo --run runs/a --resume auto"
 GPT2 = "openai-community/gpt2"  # a folder here, so that nothing is asked of the hub
-FINETUNE = f"tlite train finetune_shakespeare --folder {GPT2}"
+FINETUNE = f"tlite train finetune_shakespeare --init-from {GPT2}"
 SENTENCE = "To be, or not to be, that is the question.\n"
 TINY = SENTENCE * 200  # in the place of tiny Shakespeare, which a line would fetch
 APPENDED = {
@@ -209,7 +209,7 @@ def test_a_file_fine_tunes_on_a_text_of_its_own(home):
         f"experiment = dataclasses.replace(experiment, {data})\n"
     )
     options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
-    line = f"train my_finetuning.py --folder {GPT2} {options}"
+    line = f"train my_finetuning.py --init-from {GPT2} {options}"
     code, out, err = home.tlite(*line.split())
     assert (code, err) == (0, "")
     assert "more text: " in out
