@@ -83,7 +83,7 @@ WORDS = dict.fromkeys(literals(Experiment | MaskedConfig))
 
 
 @pytest.mark.parametrize(("kind", "field", "words"), WORDS, ids=str)
-def test_a_word_that_a_field_does_not_know_is_an_error_in_python(kind, field, words):
+def test_an_unknown_word_is_an_error_in_python(kind, field, words):
     """The fields are set past the type checker of the tests, which Python does not have."""
     config = kind(
         **{f.name: "x" for f in dataclasses.fields(kind) if f.default is f.default_factory}
@@ -161,7 +161,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("config", "change", "named"), MISFITS)
-def test_what_does_not_fit_is_named(config, change, named):
+def test_a_field_that_does_not_fit_is_named(config, change, named):
     with pytest.raises(ValueError, match=named):
         through_json(config, lambda values: values.update(change))
 
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_named(config, change, named):
         (lambda v: v.pop("name"), "^ClassifierExperiment lacks name$"),
     ],
 )
-def test_of_several_kinds_the_fault_of_the_one_that_is_meant_is_named(change, named):
+def test_the_error_is_that_of_the_kind_that_was_written(change, named):
     with pytest.raises(ValueError, match=named):
         through_json(ClassifierExperiment("x"), change, Experiment)
 

@@ -122,8 +122,8 @@ def trained():
 def tlite(trained, capsys, monkeypatch):
     """A command line, with {run} filled in, and standard input to (exit code, stdout, stderr)."""
 
-    def call(line, given=b"", **names):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    def call(line, stdin=b"", **names):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
             code = main(shlex.split(line.format(**vars(trained) | names)))
         except SystemExit as stop:
@@ -136,19 +136,19 @@ def tlite(trained, capsys, monkeypatch):
 @pytest.fixture
 def without_training(monkeypatch):
     """No memory is free but what a model takes; which trees of arrays checkpoints are asked for."""
-    asked, load = set(), checkpoints._restore
-    recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
+    names, load = set(), checkpoints._restore
+    recorded = lambda folder, wanted: names.update(wanted) or load(folder, wanted)  # noqa: E731
     monkeypatch.setattr(checkpoints, "_restore", recorded)
     monkeypatch.setattr("tlite.training.sharding.free_memory", lambda: 2**14)
-    return asked
+    return names
 
 
 @pytest.fixture
 def works(tlite):
     """What a command prints that ends well, but for what it says of what it reads or does not."""
 
-    def call(line, given=b"", **names):
-        code, out, err = tlite(line, given, **names)
+    def call(line, stdin=b"", **names):
+        code, out, err = tlite(line, stdin, **names)
         assert (code, WARNED.sub("", err)) == (0, "")
         return ANNOUNCED.sub("", out)
 
@@ -156,18 +156,18 @@ def works(tlite):
 
 
 @pytest.fixture(scope="module")
-def kept():
+def outputs():
     return {}
 
 
 @pytest.fixture
-def said(works, kept):
+def output_of(works, outputs):
     """The same of a line on the run, which is asked once for all tests of a file."""
 
     def call(line):
-        if line not in kept:
-            kept[line] = works(line)
-        return kept[line]
+        if line not in outputs:
+            outputs[line] = works(line)
+        return outputs[line]
 
     return call
 
@@ -176,8 +176,8 @@ def said(works, kept):
 def fails(tlite):
     """The one line on stderr of a command that ends badly."""
 
-    def call(line, given=b"", **names):
-        code, out, err = tlite(line, given, **names)
+    def call(line, stdin=b"", **names):
+        code, out, err = tlite(line, stdin, **names)
         assert (code, ANNOUNCED.sub("", out)) == (2, "")
         error = WARNED.sub("", err)
         assert re.fullmatch(r"tlite: .+\n", error)

@@ -26,9 +26,9 @@ def records(out):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_json_lines_have_text_class_and_probabilities_that_sum_to_1(said, options):
+def test_json_lines_have_text_class_and_probabilities(output_of, options):
     """Members and checkpoints have probabilities of their own."""
-    lines = records(said(f"classify {{run}} {QUOTED} --format jsonl{options}"))
+    lines = records(output_of(f"classify {{run}} {QUOTED} --format jsonl{options}"))
     assert [line["text"] for line in lines] == TEXTS
     for line in lines:
         assert list(line) == ["text", "class", "probabilities"]
@@ -37,13 +37,13 @@ def test_json_lines_have_text_class_and_probabilities_that_sum_to_1(said, option
         assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
         assert min(probabilities.values()) >= 0
         assert line["class"] == max(probabilities, key=probabilities.get)
-    assert not options or lines != records(said(f"classify {{run}} {QUOTED} --format jsonl"))
+    assert not options or lines != records(output_of(f"classify {{run}} {QUOTED} --format jsonl"))
 
 
-def test_the_table_says_the_same_as_the_json_lines(said):
-    head, *rows = said(f"classify {{run}} {QUOTED}").splitlines()
+def test_the_table_says_the_same_as_the_json_lines(output_of):
+    head, *rows = output_of(f"classify {{run}} {QUOTED}").splitlines()
     assert re.split(r"  +", head.strip()) == [*CLASSES, "class", "text"]
-    lines = records(said(f"classify {{run}} {QUOTED} --format jsonl"))
+    lines = records(output_of(f"classify {{run}} {QUOTED} --format jsonl"))
     for row, line in zip(rows, lines, strict=True):
         *cells, name, text = re.split(r"  +", row.strip())
         probabilities = [float(cell) for cell in cells]
@@ -51,12 +51,12 @@ def test_the_table_says_the_same_as_the_json_lines(said):
         assert (name, text) == (line["class"], line["text"])
 
 
-def test_texts_of_standard_input_are_its_lines(works, said):
-    given = "\n".join(TEXTS)
-    expected = said(f"classify {{run}} {QUOTED}")
+def test_texts_of_standard_input_are_its_lines(works, output_of):
+    stdin = "\n".join(TEXTS)
+    expected = output_of(f"classify {{run}} {QUOTED}")
     for end in ("", "\n"):
-        assert works("classify {run}", (given + end).encode()) == expected
-    assert works("classify {run}", given.replace("\n", "\r\n").encode()) == expected
+        assert works("classify {run}", (stdin + end).encode()) == expected
+    assert works("classify {run}", stdin.replace("\n", "\r\n").encode()) == expected
 
 
 def test_texts_without_a_word_are_warned_of_and_predicted(tlite):
@@ -67,7 +67,7 @@ def test_texts_without_a_word_are_warned_of_and_predicted(tlite):
     assert [line["text"] for line in records(out)] == texts
 
 
-def test_words_that_are_not_known_and_texts_that_are_cut_are_told(tlite):
+def test_unknown_words_and_cut_texts_are_warned_of(tlite):
     _, _, err = tlite(f"classify {{run}} 'a good zorp' 'blick, Zorp!' '{'good ' * 17}'")
     assert err.splitlines() == [
         "warning: 2 of 3 different words are unknown to the model: 'zorp', 'blick'",

@@ -61,13 +61,13 @@ def test_evaluation_gives_the_losses_of_training_again(works, trained):
         assert out.splitlines()[0].endswith(" 134 characters")
 
 
-def test_what_trains_nothing_needs_neither_memory_nor_optimizer_of_training(
+def test_evaluate_needs_neither_memory_nor_optimizer_of_training(
     works, fails, copied, without_training
 ):
-    told = works("evaluate {run}")
+    message = works("evaluate {run}")
     assert without_training == {"parameters"}
     assert "would need" in fails("train --resume {copied}", copied=copied)
-    assert told == works("evaluate {run}")
+    assert message == works("evaluate {run}")
 
 
 WRITE = "generate {run} --prompt The --tokens 20 "
@@ -80,7 +80,7 @@ OTHER = [("--seed 7", "--seed 8"), ("--replica 0", "--replica 1")]
 
 
 @pytest.mark.parametrize(("one", "two"), SAME + OTHER)
-def test_a_text_is_its_seed_s_and_its_replica_s(works, one, two):
+def test_a_text_depends_on_seed_and_replica(works, one, two):
     text = works(WRITE + one)
     assert text.startswith("The")
     assert len(text) == len("The") + 20 + len("\n")

@@ -58,7 +58,7 @@ def test_json_is_all_that_is_printed(tlite):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("", "name the folders of runs to compare"),
         (" nowhere", "nowhere is no folder"),
@@ -66,8 +66,8 @@ def test_json_is_all_that_is_printed(tlite):
         (" {run}/checkpoints", "has neither config.json nor study.json"),
     ],
 )
-def test_mistakes_are_told(fails, line, told):
-    assert told in fails("compare" + line)
+def test_errors_of_compare_are_one_line(fails, line, message):
+    assert message in fails("compare" + line)
 
 
 def test_a_run_without_metrics_is_a_row_of_dashes(works, copied):

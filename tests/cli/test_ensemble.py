@@ -53,10 +53,10 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, trained):
     out = works("evaluate {classifier} --replica all")
     run = Run.open(trained.classifier)
     examples = [e for e in run.data.validation if e.label is not None]
-    of_replicas, _ = run.predict(examples)
+    by_replica, _ = run.predict(examples)
     labels = np.array([e.label for e in examples])
-    chosen = of_replicas[:, np.arange(len(labels)), labels].astype(np.float64)
-    right = 100 * (of_replicas.mean(0).argmax(-1) == labels).mean()
+    chosen = by_replica[:, np.arange(len(labels)), labels].astype(np.float64)
+    right = 100 * (by_replica.mean(0).argmax(-1) == labels).mean()
     losses = -np.log(chosen).mean(1)
     expected = (
         f"{NAME}: accuracy {right:.1f} %, loss {-np.log(chosen.mean(0)).mean():.4f} "
@@ -71,7 +71,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, trained):
 
 def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     """By hand, in float64: -log of the mean of the replicas' probabilities of each next token."""
-    single, told, interval = works("evaluate {generator} --replica all").splitlines()
+    single, message, interval = works("evaluate {generator} --replica all").splitlines()
     assert works("evaluate {generator}") == f"{single}\n{interval}\n"
     run = Run.open(trained.generator)
     inputs, targets, weights = run.data.validation.windows()
@@ -84,13 +84,14 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     losses = -np.log(np.mean(chosen, axis=0))
     loss = (weights * losses).sum() / weights.sum()
     bits = loss * run.data.validation.targets_per_byte / np.log(2)
-    found = re.fullmatch(
-        rf"{NAME}: loss (\S+) nats per character, perplexity (\S+), (\S+) bits per byte, .*", told
+    match = re.fullmatch(
+        rf"{NAME}: loss (\S+) nats per character, perplexity (\S+), (\S+) bits per byte, .*",
+        message,
     )
-    values = [float(value) for value in found.groups()]
+    values = [float(value) for value in match.groups()]
     np.testing.assert_allclose(values, [loss, np.exp(loss), bits], atol=1e-3)
-    of_replicas = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
-    assert loss < np.mean(of_replicas)  # -log is convex
+    by_replica = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
+    assert loss < np.mean(by_replica)  # -log is convex
 
 
 def test_translations_and_bleu_of_an_ensemble(works):
@@ -106,8 +107,8 @@ def test_translations_and_bleu_of_an_ensemble(works):
 
 def test_a_folder_of_others_has_one_model(fails, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    told = fails("translate {folder} a --replica all", folder=tmp_path)
-    assert "this folder has one model" in told
+    message = fails("translate {folder} a --replica all", folder=tmp_path)
+    assert "this folder has one model" in message
     (tmp_path / "a.txt").write_text("text")
     line = "evaluate {folder} --replica all --path a.txt"
     assert "this folder has one model" in fails(line, folder=tmp_path)

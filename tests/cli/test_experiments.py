@@ -21,14 +21,14 @@ def write(path, content):
     return path
 
 
-def test_a_file_anywhere_imports_its_neighbours_and_the_experiments_of_tlite(works, tmp_path):
+def test_a_file_imports_its_neighbours_and_tlites_experiments(works, tmp_path):
     write(tmp_path / "mine/my_helper.py", "NAME = 'helped'")
     write(tmp_path / "mine/my.py", "import my_helper" + EXPERIMENT.format(name="my_helper.NAME"))
     assert load_experiment(tmp_path / "mine/my.py").name == "helped"
     assert "helped" in works("train mine/my.py --help")
 
 
-def test_each_file_imports_the_neighbours_in_its_own_folder(tmp_path):
+def test_each_file_imports_neighbours_of_its_folder(tmp_path):
     """Also in a folder `experiments`, and after a neighbour was edited."""
     for folder, number in (("a", 16), ("b", 64), ("a", 3)):
         here = tmp_path / folder / "experiments"
@@ -46,7 +46,7 @@ def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
         load_experiment(tmp_path / "colorsys.py")
 
 
-def test_the_files_of_the_current_folder_go_first_and_import_each_other(tmp_path):
+def test_files_in_the_current_folder_precede_those_of_tlite(tmp_path):
     shipped, here = find_experiments(), tmp_path / "experiments"
     write(here / "demo.py", EXPERIMENT.format(name="'my demo'"))
     write(here / "first.py", EXPERIMENT.format(name="'first'"))
@@ -78,7 +78,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("content", MISTAKES)
-def test_a_mistake_in_a_file_is_told_with_its_line(content, fails, tmp_path):
+def test_an_error_in_a_file_is_printed_with_its_line(content, fails, tmp_path):
     write(tmp_path / "my.py", content)
     write(tmp_path / "my_helper.py", "\n\n1 / 0")
     assert MISTAKES[content] in fails("train my.py")
@@ -94,6 +94,6 @@ def test_a_file_that_cannot_be_read_is_named(fails, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nowhere.py", "x" * 300, "folder.py", "a\0b.py"])
-def test_what_is_no_file_is_told(name, fails, tmp_path):
+def test_a_missing_file_is_an_error(name, fails, tmp_path):
     (tmp_path / "folder.py").mkdir()
     assert "there is no experiment" in fails(f"train {name}")

@@ -21,10 +21,10 @@ def trained(train, tmp_path_factory):
     return train(f"my_text --path {path} --tokenizer bpe:300 {TINY}")
 
 
-def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
-    told = r"validation loss \S+ nats per token, perplexity \S+, [\d.]+ bits per byte"
-    assert re.search(told, trained.printed)
-    assert re.search(told, works("evaluate {run}"))
+def test_subwords_are_trained_evaluated_and_generated(works, trained):
+    message = r"validation loss \S+ nats per token, perplexity \S+, [\d.]+ bits per byte"
+    assert re.search(message, trained.printed)
+    assert re.search(message, works("evaluate {run}"))
     line = "generate {run} --tokens 8 --greedy --prompt "
     assert works(line + "'Öl <|endoftext|> 漢'") != "Öl <|endoftext|> 漢\n"
     assert works("generate {run} --tokens 8 --greedy") == works(line + "'The '")

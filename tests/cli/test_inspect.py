@@ -26,7 +26,7 @@ def empty_pictures(monkeypatch):
 
 
 @pytest.mark.parametrize("options", ["", " --text 'The sound is superb.' --replica 1"])
-def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
+def test_inspect_prints_the_number_of_pictures_and_the_page(tlite, trained, options):
     code, out, err = tlite("inspect {run}" + options)
     assert (code, err) == (0, "")
     folder = trained.run / "inspection"
@@ -42,7 +42,7 @@ def test_a_page_needs_neither_memory_nor_optimizer_of_training(works, trained, w
     assert without_training == {"parameters"}
 
 
-def test_the_place_of_the_pictures_can_be_told_where_nothing_is_lost(works, fails):
+def test_pictures_do_not_replace_other_files(works, fails):
     for _ in range(2):
         assert works("inspect {run} --to mine").endswith("mine/index.html\n")
     (other := Path("other")).mkdir()

@@ -25,7 +25,7 @@ sys.exit("it was run")
 '''
 
 
-def test_experiments_are_listed_with_their_kind_and_whose_they_are(works, tmp_path):
+def test_experiments_are_listed_with_kind_and_owner(works, tmp_path):
     write(tmp_path / "experiments" / "mine.py", MINE)
     write(tmp_path / "experiments" / "demo.py", "from experiments.trec import experiment")
     write(tmp_path / "experiments" / "made.py", "experiment = make()")

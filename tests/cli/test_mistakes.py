@@ -126,7 +126,7 @@ def test_a_wrong_option_does_not_steer_a_terminal(fails):
 
 
 @pytest.fixture
-def told(monkeypatch, capsys):
+def failure(monkeypatch, capsys):
     """The exit code and stderr of a command in which something is raised."""
 
     def call(error):
@@ -156,21 +156,21 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("error", "code", "sentence"), TOLD, ids=str)
-def test_what_is_no_fault_of_ours_is_told(told, error, code, sentence):
-    assert told(error) == (code, f"tlite: {sentence}\n")
+def test_errors_of_the_system_are_one_line(failure, error, code, sentence):
+    assert failure(error) == (code, f"tlite: {sentence}\n")
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), RuntimeError("ours"), KeyError("ours")])
-def test_our_own_faults_stay_tracebacks(told, error):
+def test_bugs_stay_tracebacks(failure, error):
     with pytest.raises(type(error), match="ours"):
-        told(error)
+        failure(error)
 
 
-def test_no_message_steers_a_terminal(told):
-    assert told(UserError("no file \x1b[31ma\r")) == (2, "tlite: no file ␛[31ma␍\n")
+def test_messages_have_no_control_characters(failure):
+    assert failure(UserError("no file \x1b[31ma\r")) == (2, "tlite: no file ␛[31ma␍\n")
 
 
-def test_the_experiment_s_file_is_named_before_it_runs(capsys, tmp_path):
+def test_the_experiment_file_is_printed_before_it_runs(capsys, tmp_path):
     (tmp_path / "mine.py").write_text("raise ValueError('stopped')")
     assert main(["train", "mine.py"]) == 2
     assert capsys.readouterr().out == f"experiment: {tmp_path / 'mine.py'}\n"

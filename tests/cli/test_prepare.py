@@ -21,12 +21,12 @@ def source(tmp_path):
 
 def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
     line = f"prepare {source} {{out}} --validation-fraction 0.2 --processes 1 --tokenizer"
-    told = works(f"{line} bytes", out="out")
+    message = works(f"{line} bytes", out="out")
     corpus = Corpus("out")
     training, validation = (documents(corpus, part) for part in ("training", "validation"))
     assert sorted(training + validation) == sorted(TEXTS)
-    assert f"text, {len(validation)} documents\n" in told
-    assert told.splitlines()[-1] == "out: 257 different tokens, as uint16"
+    assert f"text, {len(validation)} documents\n" in message
+    assert message.splitlines()[-1] == "out: 257 different tokens, as uint16"
     works(f"{line} characters --shard-tokens 100", out="other")
     manifest = Corpus("other").manifest()
     assert manifest.tokenizer.kind == "characters"
@@ -37,8 +37,8 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
 def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
     pytest.importorskip("tokenizers")
     line = f"prepare {source} {{out}} --validation-fraction 0.1 --processes 1 --tokenizer"
-    told = works(f"{line} bpe:300", out="out")
-    assert "out: 300 different tokens" in told
+    message = works(f"{line} bpe:300", out="out")
+    assert "out: 300 different tokens" in message
     for name in ("out", "out/tokenizer.json"):
         other = name.replace("/", "-") + "-again"
         works(f"{line} {name}", out=other)
@@ -47,7 +47,7 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
 
 
 @pytest.mark.parametrize(
-    ("line", "rows", "told"),
+    ("line", "rows", "message"),
     [
         ("", 300, "vocabulary_size=300 instead of 50,304: the corpus has 300 tokens"),
         ("--vocabulary-size 50304", 50304, ""),
@@ -56,15 +56,17 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
         ("--vary vocabulary-size 384 500", 384, ""),
     ],
 )
-def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys, line, rows, told):
+def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(
+    works, source, capsys, line, rows, message
+):
     pytest.importorskip("tokenizers")
     works(f"prepare {source} out --tokenizer bpe:300 --validation-fraction 0.1")
     words = ["--folder", "out", *line.split()]
     experiment = next(iter(read_line(words, load_experiment("gpt2"))[0].values()))
     assert experiment.model.vocabulary_size == rows
     out = capsys.readouterr().out
-    assert out.startswith(told)
-    assert bool(out) == bool(told)
+    assert out.startswith(message)
+    assert bool(out) == bool(message)
 
 
 def test_the_column_is_named(works, fails, tmp_path):
@@ -75,7 +77,7 @@ def test_the_column_is_named(works, fails, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("prepare {source} out --tokenizer no/such", "no/such"),
         ("prepare {source} out --tokenizer missing.json", "there is no tokenizer 'missing.json'"),
@@ -84,6 +86,6 @@ def test_the_column_is_named(works, fails, tmp_path):
         ("prepare {source} /dev/null/out --tokenizer bytes", "Not a directory"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(fails, source, line, told):
-    assert told in fails(line, source=source)
+def test_errors_of_prepare_are_one_line(fails, source, line, message):
+    assert message in fails(line, source=source)
     assert not os.path.exists("out")

@@ -95,7 +95,7 @@ def test_unknown_characters_of_a_text_are_counted(tlite, exported, tmp_path):
         assert err.count(f"{number} of {len(text)}") == (number > 0)
 
 
-def test_an_exported_generator_has_the_same_logits_and_writes_the_same(works, trained, tmp_path):
+def test_an_exported_generator_has_the_same_logits_and_text(works, trained, tmp_path):
     folder = tmp_path / "new" / "gpt2"
     assert works(f"export {{run}} {folder}").startswith("saved as a gpt2 model")
     (ours, letters), (theirs, pieces) = library.load(trained.run), library.load(folder)
@@ -138,10 +138,10 @@ def test_generation_ends_at_the_end_mark(works, exported, tmp_path):
     assert cut == "d" + written[1:].split(written[5])[0]
 
 
-def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, exported, tmp_path):
+def test_unsupported_generation_settings_are_warned_of(tlite, exported, tmp_path):
     save_pretrained(tmp_path / "asks", *library.load(exported))
-    asked = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 0}
-    (tmp_path / "asks" / "generation_config.json").write_text(json.dumps(asked))
+    options = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 0}
+    (tmp_path / "asks" / "generation_config.json").write_text(json.dumps(options))
     code, _, err = tlite(f"generate {tmp_path / 'asks'} --prompt d --tokens 2")
     assert code == 0
     assert err == f"warning: {tmp_path / 'asks'} sets repetition_penalty: ignored\n"
@@ -204,9 +204,7 @@ def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert
     assert model.config.context == 6
 
 
-def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
-    works, fails, tuned, bert, tmp_path
-):
+def test_export_without_the_original_folder_needs_a_family(works, fails, tuned, bert, tmp_path):
     run = shutil.copytree(tuned.run, tmp_path / "run")
     config = (run / "config.json").read_text().replace(str(bert), str(tmp_path / "gone"))
     (run / "config.json").write_text(config)
@@ -258,7 +256,7 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
 # Mistakes
 
 
-def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_path):
+def test_errors_with_a_pretrained_folder_are_one_line(fails, exported, bert, trained, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     for line, says in [
@@ -276,7 +274,7 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
         assert says in fails(line), line
 
 
-def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tmp_path):
+def test_a_field_of_the_pretrained_model_cannot_be_changed(tlite, bert, tmp_path):
     source = classifier_file(tmp_path / "wide.py", bert, "context=6, width=64")
     code, _, err = tlite(f"train {source}")
     assert (code, err) == (2, "tlite: width is set by the pretrained model: leave it out\n")
@@ -311,7 +309,7 @@ def test_scanned_fine_tuning_starts_from_stacked_blocks(bert):
 
 
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
-def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
+def test_without_a_prompt_a_text_starts_from_the_start_symbol(begin, end, first):
     tokenizer = ByteTokenizer()
     tokenizer.bos_id, tokenizer.eos_id = begin, end
     assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]

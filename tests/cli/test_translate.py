@@ -26,16 +26,16 @@ def records(out):
 # What is printed
 
 
-def test_a_translation_is_printed_for_each_text_in_its_order(works, said):
-    lines = said(f"translate {{run}} {QUOTED}").splitlines()
+def test_a_translation_is_printed_for_each_text_in_its_order(works, output_of):
+    lines = output_of(f"translate {{run}} {QUOTED}").splitlines()
     assert len(lines) == len(TEXTS)
     assert set("".join(lines)) <= set("abcd ")
     for text, line in zip(TEXTS[::-1], lines[::-1], strict=True):
         assert works(f"translate {{run}} '{text}'") == f"{line}\n"
 
 
-def test_arguments_a_file_and_standard_input_are_read_alike(works, said, tmp_path):
-    expected = said(f"translate {{run}} {QUOTED}")
+def test_arguments_a_file_and_standard_input_are_read_alike(works, output_of, tmp_path):
+    expected = output_of(f"translate {{run}} {QUOTED}")
     for end in ("", "\n", "\r\n"):
         content = GIVEN.replace("\n", end or "\n").encode() + end.encode()
         (tmp_path / "input.txt").write_bytes(content)
@@ -44,10 +44,10 @@ def test_arguments_a_file_and_standard_input_are_read_alike(works, said, tmp_pat
     assert works(f"translate {{run}} {QUOTED}", b"b b b\n") == expected
 
 
-def test_json_lines_have_the_text_and_its_best_translations(said):
-    lines = records(said(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
+def test_json_lines_have_the_text_and_its_best_translations(output_of):
+    lines = records(output_of(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
     assert [line["text"] for line in lines] == TEXTS
-    plain = said(f"translate {{run}} {QUOTED}").splitlines()
+    plain = output_of(f"translate {{run}} {QUOTED}").splitlines()
     for line, best in zip(lines, plain, strict=True):
         assert list(line) == ["text", "translations"]
         assert [list(t) for t in line["translations"]] == [["translation", "score"]] * 3
@@ -55,15 +55,15 @@ def test_json_lines_have_the_text_and_its_best_translations(said):
         assert scores == sorted(scores, reverse=True)
         assert scores[0] < 0
         assert line["translations"][0]["translation"] == best
-    told = said(f"translate {{run}} {QUOTED} --n-best 3").splitlines()
-    assert [line.split("\t") for line in told] == [
+    message = output_of(f"translate {{run}} {QUOTED} --n-best 3").splitlines()
+    assert [line.split("\t") for line in message] == [
         [str(place), f"{found['score']:.4f}", found["translation"], line["text"]]
         for line in lines
         for place, found in enumerate(line["translations"], 1)
     ]
 
 
-def test_beams_that_have_not_ended_are_not_printed_beside_one_that_has(works, trained):
+def test_unfinished_beams_are_not_printed(works, trained):
     """With room for one token a single beam can end: the one that is empty."""
     config = json.loads((trained.run / "config.json").read_text())
     size = config["experiment"]["model"]["vocabulary_size"]
@@ -73,7 +73,7 @@ def test_beams_that_have_not_ended_are_not_printed_beside_one_that_has(works, tr
     assert "inf" not in works(f"translate {{run}} 'a b' {options}")
 
 
-def test_the_experiments_own_search_is_the_default(works):
+def test_the_search_of_the_experiment_is_the_default(works):
     expected = works(f"translate {{run}} {QUOTED} --format jsonl")
     assert works(f"translate {{run}} {QUOTED} --beam 3 --format jsonl") == expected
     greedy = records(works(f"translate {{run}} {QUOTED} --beam 1 --format jsonl"))
@@ -81,13 +81,13 @@ def test_the_experiments_own_search_is_the_default(works):
         assert wide["translations"] != narrow["translations"]
 
 
-def test_replicas_and_checkpoints_have_scores_of_their_own(works):
+def test_replicas_and_checkpoints_have_different_scores(works):
     line = "translate {run} 'a b c d' --format jsonl --checkpoint "
     options = ("last", "last --replica 1", "2", "average")
     assert len({works(line + option) for option in options}) == 4
 
 
-def test_what_is_not_read_is_told(tlite):
+def test_unknown_words_and_cut_sentences_are_warned_of(tlite):
     code, out, err = tlite(f"translate {{run}} 'a b' 'hello a' 'a \x1b[31m' '{LONG}' --truncate")
     assert (code, len(out.splitlines())) == (0, 4)
     assert err.splitlines() == [

@@ -67,32 +67,32 @@ def read(line, name="demo"):
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_what_can_not_be_varied_is_told(line):
+def test_a_wrong_vary_is_one_line(line):
     with pytest.raises(UserError, match=MISTAKES[line].replace("?", r"\?")) as error:
         read(line)
     assert "\n" not in str(error.value)
 
 
-def test_a_grid_has_every_combination_and_the_first_is_the_reference():
+def test_a_grid_has_every_combination_the_reference_first():
     line = "--vary norm layer rms --vary positions learned rotary --width 16 --run here"
-    found, asked = read_line(shlex.split(line), *load_variants("demo"))
+    found, options = read_line(shlex.split(line), *load_variants("demo"))
     assert list(found) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
     models = [experiment.model for experiment in found.values()]
     combinations = [(model.norm, model.positions, model.width) for model in models]
     assert combinations[0] == (Norm("layer"), Learned(), 16)
     assert combinations[-1] == (Norm("rms"), Rotary(), 16)
-    assert str(asked.run) == "here"
+    assert str(options.run) == "here"
 
 
 @pytest.mark.parametrize(("line", "names", "path"), VALUES)
-def test_values_are_read_as_those_of_the_option_and_named_plainly(line, names, path):
+def test_varied_values_are_read_as_options_and_label_variants(line, names, path):
     found = read(f"--vary {line}")
     assert list(found) == names.split()
-    of_option = operator.attrgetter(path)
+    read_field = operator.attrgetter(path)
     for value, experiment in zip(shlex.split(line)[1:], found.values(), strict=True):
-        told = of_option(experiment)
-        told = " ".join(map(str, told)) if isinstance(told, tuple) else told
-        assert told == (value if isinstance(told, str) else ast.literal_eval(value))
+        message = read_field(experiment)
+        message = " ".join(map(str, message)) if isinstance(message, tuple) else message
+        assert message == (value if isinstance(message, str) else ast.literal_eval(value))
 
 
 def test_a_value_that_two_fields_share_is_named_with_its_field():
@@ -100,12 +100,12 @@ def test_a_value_that_two_fields_share_is_named_with_its_field():
     assert next(iter(found)) == "norm=rms prompt=rms"
 
 
-def test_a_base_that_makes_no_sense_alone_is_no_hindrance():
+def test_a_base_may_be_invalid_if_its_variants_are_valid():
     found = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
     assert [e.model.num_heads for e in found.values()] == [5, 3]
 
 
-def test_the_variants_of_a_file_take_the_options_and_keep_their_own_fields(file):
+def test_options_apply_to_each_variant_of_a_file(file):
     path = file(f"{{'plain': experiment, 'twice as wide': {WIDE}}}")
     found = read("--norm rms --seeds 3", path)
     assert [(e.model.width, e.model.norm, e.training.seeds) for e in found.values()] == [
@@ -140,17 +140,17 @@ def test_some_variants_alone(file):
         ),
     ],
 )
-def test_what_are_no_variants_is_told(file, variants, sentence):
-    with pytest.raises(UserError, match=sentence) as told:
+def test_wrong_variants_of_a_file_are_an_error(file, variants, sentence):
+    with pytest.raises(UserError, match=sentence) as message:
         load_variants(file(variants))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
-def test_help_says_that_there_are_variants(works, file):
+def test_help_lists_variants(works, file):
     file(f"{{'plain': experiment, 'wide': {WIDE}}}")
-    told = works("train mine.py --help")
-    assert "Its variants: plain, wide." in told
-    assert "--only" in told
+    message = works("train mine.py --help")
+    assert "Its variants: plain, wide." in message
+    assert "--only" in message
     assert "--vary" in works("train --help")
 
 
@@ -165,6 +165,6 @@ def study(tmp_path):
     return folder
 
 
-def test_of_a_study_its_runs_are_evaluated_and_given_steps(fails, study):
+def test_a_study_cannot_be_evaluated_or_extended(fails, study):
     assert "a study of runs: name one of layer, rms" in fails(f"evaluate {study}")
     assert "are for a run: name one in the study" in fails(f"train --resume {study} --steps 9")

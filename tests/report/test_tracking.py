@@ -110,7 +110,7 @@ def test_event_files_hold_every_name_and_those_of_each_replica(run, followed):
         }
 
 
-def test_a_run_is_followed_as_it_is_trained(run, followed):
+def test_a_run_is_followed_while_it_trains(run, followed):
     pytest.importorskip("tensorboardX")
     written = lambda: shown(run / "tensorboard").get("training/loss")  # noqa: E731
     begun = text(training(1), training(2))[:-9]
@@ -128,7 +128,7 @@ def test_a_run_is_followed_as_it_is_trained(run, followed):
     assert shown(run / "tensorboard")["validation/loss"] == {2: 4.0}  # not what is not finite
 
 
-def test_where_a_resumed_run_has_cut_the_metrics_they_are_written_anew(run, followed):
+def test_metrics_that_a_resumed_run_truncated_are_written_again(run, followed):
     pytest.importorskip("tensorboardX")
     before = text(training(1), validation(1), training(2), training(3))
     cut = lambda: (run / "metrics.jsonl").write_text(text(training(1), validation(1)))  # noqa: E731
@@ -167,37 +167,37 @@ class Fake:
         self.runs[-1].done = True
 
 
-def test_an_offline_run_gets_metrics_and_config_and_is_written_anew(run, followed, monkeypatch):
+def test_an_offline_run_of_wandb_has_metrics_and_config(run, followed, monkeypatch):
     wandb = Fake()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     followed("wandb", ENDED)
     followed("wandb", "")
-    told, again = wandb.runs
-    assert told.done
-    assert told.settings["settings"]["silent"]
+    message, again = wandb.runs
+    assert message.done
+    assert message.settings["settings"]["silent"]
     config = json.loads((run / "config.json").read_text())
     expected = {"mode": "offline", "dir": str(run), "name": "runs/one", "config": config}
-    assert expected.items() <= {name: told.settings[name] for name in expected}.items()
-    assert list(told.rows) == [1, 2, 3]
-    assert told.rows[2]["validation/loss"] == 4.0
-    assert told.rows[2]["replica-1/validation/loss"] == 6.0
-    assert (told.settings["id"], again.settings["id"]) == (None, "chosen")
-    assert told.rows == again.rows
+    assert expected.items() <= {name: message.settings[name] for name in expected}.items()
+    assert list(message.rows) == [1, 2, 3]
+    assert message.rows[2]["validation/loss"] == 4.0
+    assert message.rows[2]["replica-1/validation/loss"] == 6.0
+    assert (message.settings["id"], again.settings["id"]) == (None, "chosen")
+    assert message.rows == again.rows
     assert [p.name for p in (run / "wandb").iterdir()] == ["offline-run-1-chosen"]
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("follow missing --to tensorboard", "missing/config.json: No such file or directory"),
         ("follow runs/one --to wandb", "this needs the package wandb: install it with "),
     ],
 )
-def test_a_mistake_is_one_sentence(command, told, run, tmp_path, monkeypatch, capsys):
+def test_errors_of_follow_are_one_line(command, message, run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     assert main(command.split()) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"tlite: {told}")
+    assert err.startswith(f"tlite: {message}")
     assert err.count("\n") == 1
     assert [path.name for path in run.iterdir()] == ["config.json"]
