@@ -66,7 +66,7 @@ def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     arguments = EXPERIMENT, {}, CharTokenizer(TEXT)  # another has come between
     made.append(run_dir.create_run(made[0], *arguments, exactly=False).path)
     assert [folder.name for folder in made] == [f"{now:%Y%m%d-%H%M%S}{n}" for n in NUMBERS]
-    assert all(run_dir.open_run(folder, Experiment).folder == folder for folder in made)
+    assert all(run_dir.open_run(folder, Experiment).path == folder for folder in made)
 
 
 @pytest.mark.parametrize("fails", [False, True])
