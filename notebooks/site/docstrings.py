@@ -10,28 +10,32 @@ import griffe
 TOKENS = re.compile(r"`([^`\n]+)`|[*<\[]")  # what Markdown would read in prose, and names
 
 
-def rooms(package: griffe.Module) -> dict[str, dict[str, list[str]]]:
-    """The public names of each room, by the module that defines them.
+def public_names(package: griffe.Module) -> dict[str, dict[str, list[str]]]:
+    """Return the public names of each package, by the module that defines them.
 
-    They are its own, and what it imports from its own files.
+    They are defined in the package's `__init__`, or imported there from its modules. A name that
+    tlite exports too is documented in its own package only.
     """
     lists = {name: ast.literal_eval(str(package[name].value)) for name in ("FOLDERS", "FUNCTIONS")}
-    found = {"tlite": {home: [name] for name, home in lists["FUNCTIONS"].items()}}
+    names = {"tlite": defaultdict(list)}
     for name in sorted(lists["FOLDERS"]):
-        room, homes = package[name], defaultdict(list)
-        own = [member.path for member in room.members.values() if not member.is_alias]
-        for path in [*own, *room.imports.values()]:
-            home, _, name = path.rpartition(".")
-            if name[0] != "_" and f"{home}.".startswith(f"{room.path}."):
+        folder, modules = package[name], defaultdict(list)
+        defined = [member.path for member in folder.members.values() if not member.is_alias]
+        for path in [*defined, *folder.imports.values()]:
+            module, _, name = path.rpartition(".")
+            if name[0] != "_" and f"{module}.".startswith(f"{folder.path}."):
                 entry = package[path.removeprefix("tlite.")]
                 if entry.is_function or entry.is_class or (entry.is_attribute and entry.docstring):
-                    homes[home].append(name)
-        found[room.path] = {home: _in_order(package, home, homes[home]) for home in homes}
-    return found
+                    modules[module].append(name)
+        names[folder.path] = {m: _in_order(package, m, modules[m]) for m in modules}
+    for name, module in lists["FUNCTIONS"].items():
+        if not any(name in modules.get(module, ()) for modules in names.values()):
+            names["tlite"][module].append(name)
+    return names
 
 
 def _in_order(package: griffe.Module, home: str, names: list[str]) -> list[str]:
-    """As they stand in the file."""
+    """Sort names by their line in the file."""
     return sorted(names, key=lambda name: package[f"{home}.{name}".removeprefix("tlite.")].lineno)
 
 

@@ -17,13 +17,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import griffe
 import tyro
-from docstrings import rooms
+from docstrings import public_names
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 from tyro.constructors import ConstructorRegistry, StructTypeInfo
 
 from tlite.cli.commands import Plan, Train
 from tlite.cli.overrides import component_words
+from tlite.config import word_parser
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import TransformerConfig
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
@@ -35,8 +36,13 @@ NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
 TABLE = ROOT / "notebooks" / "README.md"  # of equations and their functions
 DOCUMENTS = "README.md", "CHANGELOG.md", "experiments/RESULTS.md", "experiments/LOG.md"
 PACKAGE = griffe.load("tlite", search_paths=[ROOT])
-ROOMS = rooms(PACKAGE)
-PATHS = {name: f"{home}.{name}" for of in ROOMS.values() for home in of for name in of[home]}
+PACKAGES = public_names(PACKAGE)
+PATHS = {
+    name: f"{home}.{name}"
+    for modules in PACKAGES.values()
+    for home in modules
+    for name in modules[home]
+}
 LINK = re.compile(r'(\]\(|src(?:set)?=")([^)"#\s:]+)(?=[)"#])')
 NAME = re.compile(r"(?<!`)`(\w+)`(?!`)")
 
@@ -46,13 +52,13 @@ def on_config(config):
     config.nav = [
         {"tlite": ["README.md", "contracts.md", "options.md", "CHANGELOG.md"]},
         {"Notebooks": notebooks},
-        {"API": [{room: uri(ROOT / room.replace(".", "/"))} for room in ROOMS]},
+        {"API": [{name: uri(ROOT / name.replace(".", "/"))} for name in PACKAGES]},
         {"Results": ["experiments/RESULTS.md", "experiments/LOG.md"]},
     ]
 
 
 def on_files(files, config):
-    made = {uri(ROOT / room.replace(".", "/")): api(room) for room in ROOMS}
+    made = {uri(ROOT / name.replace(".", "/")): api(name) for name in PACKAGES}
     made |= {"contracts.md": contracts(), "options.md": options()}
     left = [TABLE, *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
     while left:
@@ -149,11 +155,11 @@ def source(path: Path) -> tuple[str, list[Path]]:
 # The library
 
 
-def api(room: str) -> str:
-    """What a room offers: first its own, then that of its files."""
-    parts = [f"---\ntitle: {room}\nsearch: {{boost: 2}}\n---"]
-    for home in dict.fromkeys((room, *ROOMS[room])):
-        level, members = 1 if home == room else 2, json.dumps(ROOMS[room].get(home, []))
+def api(package: str) -> str:
+    """Return the page of a package: first its own names, then those of its modules."""
+    parts = [f"---\ntitle: {package}\nsearch: {{boost: 2}}\n---"]
+    for home in dict.fromkeys((package, *PACKAGES[package])):
+        level, members = 1 if home == package else 2, json.dumps(PACKAGES[package].get(home, []))
         settings = f"{{heading_level: {level}, show_root_heading: true, members: {members}}}"
         parts.append(f"::: {home}\n    options: {settings}")
     return "\n\n".join(parts)
@@ -239,8 +245,10 @@ def table(kind: type, prefix: str) -> Iterator[str]:
     """A line for each option of a class."""
     by_name = {field.name: field for field in dataclasses.fields(kind)}
     for field in fields(kind):
-        words = component_words(by_name[field.name], get_type_hints(kind)[field.name])
-        if classes(field.type) and not words and "parse" not in by_name[field.name].metadata:
+        entry, hint = by_name[field.name], get_type_hints(kind)[field.name]
+        words = component_words(entry, hint)
+        hidden = not entry.metadata.get("option", True)
+        if hidden or (classes(field.type) and not words and not word_parser(entry, hint)):
             continue
         option = f"`--{dashed(prefix + field.name)}`"
         if field.type is bool:
@@ -249,7 +257,7 @@ def table(kind: type, prefix: str) -> Iterator[str]:
         choices = list(words) or [c for c in literals(field.type) if isinstance(c, str)]
         if len(choices) > 1:
             said += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
-        yield f"| {option} | {default(by_name[field.name], words)} | {said} |"
+        yield f"| {option} | {default(entry, words)} | {said} |"
 
 
 def literals(kind: Any) -> Iterable[Any]:

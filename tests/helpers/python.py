@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+SMALL_DATA = re.compile(
+    r"^warning: (\d+ of \d+ (different words|texts) are|the validation split has only) .*\n", re.M
+)
+"""Warnings of the small data that tests train on."""
 
 
 class Ran(NamedTuple):

@@ -296,11 +296,12 @@ def component_words(field: dataclasses.Field, kind: Any) -> dict[str, Any]:
 
 
 def default_word(words: dict[str, Any], value: Any) -> str:
-    """Return the word for a component like this one, or the name of the user's function."""
+    """Return the word for a component like this one, its path, or the user's function's name."""
     function = getattr(value, "function", value)
     if isinstance(function, str) or hasattr(function, "__name__"):
         return getattr(function, "__name__", function)
     equal = [word for word, other in words.items() if other == value]
     alike = [word for word, other in words.items() if type(other) is type(value)]
     name = "none" if value is None else type(value).__name__.lower()
-    return next(iter([*equal, *alike]), getattr(value, "path", name))
+    path = getattr(value, "path", getattr(value, "folder", name))
+    return next(iter([*equal, *alike]), path)

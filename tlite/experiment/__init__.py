@@ -23,11 +23,11 @@ MAX_SUBWORDS = 1_000_000
 class Pretrained:
     """Start from a model that others have trained, with its tokenizer."""
 
-    folder: str
+    folder: str = field(metadata={"option": False})
     """Hugging Face folder or hub name. The experiment can set context, attention function, scan,
     remat and dropout rates; all other fields of the model are the folder's. The dropout rate of
     attention weights is the folder's too, unless the experiment sets it or has no dropout."""
-    sha256: str = ""
+    sha256: str = field(default="", metadata={"option": False})
     """SHA-256 of its arrays; a run fills it in and checks it when it is opened."""
 
 
@@ -60,7 +60,7 @@ class TokenizerFile:
 
     path: str
     """A tokenizer.json, a folder with one, or a name on the Hugging Face hub: gpt2, say."""
-    sha256: str = ""
+    sha256: str = field(default="", metadata={"option": False})
     """SHA-256 of its files; a run fills it in and checks it when it is opened."""
 
 
