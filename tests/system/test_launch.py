@@ -128,7 +128,7 @@ def test_where_one_is_killed_the_other_ends_and_says_why(pair, tmp_path, what, m
 def test_a_wrong_option_of_an_experiment_is_told_once(start):
     code, out, err = start("end", "--widht 3").end()
     assert (code, out) == (2, PRINTED.splitlines(keepends=True)[0])
-    assert err.count("--widht, 3") == 1
+    assert err.count("--widht") == 1
 
 
 @pytest.mark.parametrize(("cores", "n", "each"), [(8, 2, 4), (8, 3, 2), (2, 4, 1)])

@@ -138,7 +138,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(stopped):
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert last < STEPS
     assert (folder / "checkpoints" / str(last)).is_dir()
-    said = f"tlite: stopped at step {last}, and saved; go on: "
+    said = f"tlite: stopped at step {last}, and saved; to resume: "
     assert (code, err) == (130, f"{said}python -m tlite train --resume {folder}\n")
 
 
