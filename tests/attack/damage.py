@@ -1,26 +1,29 @@
-"""Files of a run are damaged: what is then read is right, or refused in one sentence.
+"""Damaged files of a run: what is read from them is right, or an error of one line.
 
-The run was killed on its way, and has a few checkpoints. What is whole in it may not be lost.
+The run was killed at 60 % of its steps and has a few checkpoints; none that is intact may be lost.
 """
 
 import hashlib
 import json
 import random
+import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 from tests.attack import state
-from tests.attack.kinds import Work
-from tests.attack.processes import Fault, Process, Result
+from tests.attack.processes import Fault, Process
+from tests.attack.workspace import Case, Workspace
 from tlite.cli import main
 
-LOOKS = ("evaluate run --checkpoint {}", "generate run --tokens 40 --checkpoint {}")
+Damage = tuple[str, tuple[int, ...]]
+"""A description, and the steps of the checkpoints that are damaged."""
+READERS = ("evaluate run --checkpoint {}", "generate run --tokens 40 --checkpoint {}")
 VALUES = [None, 5, -1, 0, "x", "", [], {}, True, 1e300, 10**9, "a\0b", "/dev/zero", "../..", [[1]]]
 CONFIGS = ["[" * 5000 + "]" * 5000, "[]", "null", "5", "{}", '{"experiment": 1}', '{"data": {}}']
-FOREIGN = [
+FOREIGN_LINES = [
     *[b"null", b"{}", b"12", b"\xff", b"[1]", b"", b'"x"', b"[" * 5000, b'{"step": 4'],
     b'{"step": "x", "split": "training"}',
     b'{"step": null, "split": "validation"}',
@@ -30,96 +33,119 @@ FOREIGN = [
 ]
 
 
-def damage(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
-    """One damage; then the run is looked at, and gone on with."""
-    run, right = folder / "run", work.reference("generator")
-    shutil.copytree(right.half, run)
+def damage(case: Case) -> None:
+    """Damage a run once; read it; resume it."""
+    run, rng = case.folder / "run", case.rng
+    shutil.copytree(case.workspace.reference("generator").half, run)
     ways = {checkpoint: 10, file: 4, exchange: 2, config: 5, metrics: 3, forbid: 2, lose: 1}
-    way = chance.choices(list(ways), ways.values())[0]
-    steps, look = state.steps_of(run), chance.choice(LOOKS)
-    done, hit = way(chance, run)
-    result.row, result.where = f"damage: {way.__name__}", f"{done}; {look.split()[0]}"
-    before = contents(run)
-    call = None if way is forbid else main  # root's rights end with a new program
-    process = work.start(look.format("last").split(), folder, call=call).end()
+    way = rng.choices(list(ways), ways.values())[0]
+    steps, reader = state.steps_of(run), rng.choice(READERS)
+    description, damaged_steps = way(rng, run)
+    case.row, case.action = f"damage: {way.__name__}", f"{description}; {reader.split()[0]}"
+    before = hash_files(run)
+    call = None if way is forbid else main  # root loses its rights only with exec
+    process = case.start(reader.format("last").split(), call=call).end()
     if not process.code and way is not config:
-        # The last checkpoint is shown; or an earlier one, and that is said.
+        # It has read the last checkpoint; or an earlier one with a warning.
         allowed = steps if "damaged" in process.err else steps[-1:]
-        if process.out not in [outputs(work, look)[step] for step in allowed]:
-            raise Fault("it has read what was not written")
-    if contents(run) != before:
-        raise Fault("something of the run was changed")
-    result.where = f"{done}; resume"
-    process = work.start(["train", "--resume", "run"], folder, call=call)
-    judge_resumed(process, work, run, way, before, [s for s in steps if s not in hit])
-    # What can't be read is not damaged, nor is a checkpoint where the config was changed.
-    called = {forbid: "damaged", config: "every checkpoint"}.get(way)
-    if called and called in process.err:
-        raise Fault(f"what is whole is called damaged: {process.err.strip().splitlines()[-1:]}")
+        if process.out not in [outputs(case.workspace, reader)[step] for step in allowed]:
+            raise Fault("it has read what was not saved")
+    if hash_files(run) != before:
+        raise Fault("a command that only reads has changed the run")
+    case.action = f"{description}; resume"
+    process = case.start(["train", "--resume", "run"], call=call)
+    intact_steps = [step for step in steps if step not in damaged_steps]
+    check_resumed(process, case, way, before, intact_steps)
+    # No checkpoint is damaged by a changed config, and nothing that only can't be read is.
+    wrong_claim = {forbid: "damaged", config: "checkpoint.* damaged"}.get(way)
+    if wrong_claim and re.search(wrong_claim, process.err):
+        raise Fault(f"intact files are called damaged: {process.err.strip().splitlines()[-1:]}")
 
 
-def judge_resumed(process: Process, work: Work, run: Path, way, before: dict, whole: list[int]):
-    """Raises a `Fault` for what is wrong with a run that was told to go on."""
+def check_resumed(
+    process: Process, case: Case, way: Callable, before: dict[str, str], intact_steps: list[int]
+) -> None:
+    """Raise a `Fault` for a resumed run that loses intact files or ends with other bits."""
+    run = case.folder / "run"
     if way is config:  # it may be another run now, and a long one
         if process.wait(20):
-            return process.judge()
-        process.signal(signal.SIGINT)
-        return process.end(0, 2, 130, -2, seconds=60)
-    if process.end().code:
-        kept, now = (*(f"checkpoints/{step}/" for step in whole), "metrics.jsonl"), contents(run)
-        lost = [path for path in before if path.startswith(kept) and now.get(path) != before[path]]
-        if lost:
-            raise Fault(f"{lost[0]} was lost")
-        return None
-    if way is lose and "checkpoint" not in process.err:
-        raise Fault("started again from the first step without a word")
-    ours = work.checkpoints(run)["checkpoints"]
-    right = work.reference("generator").checkpoints["checkpoints"]
-    last = max(right, key=int)
-    if other := [step for step in {*ours, last} & {*right} if ours.get(step) != right[step]]:
-        raise Fault(f"it ended with other bits in {other}")
-    return None
+            process.check()
+        else:
+            process.signal(signal.SIGINT)
+            process.end(0, 2, 130, -signal.SIGINT, seconds=60)
+    elif process.end().code:
+        now = hash_files(run)
+        intact = (*(f"checkpoints/{step}/" for step in intact_steps), "metrics.jsonl")
+        changed = [p for p in before if p.startswith(intact) and now.get(p) != before[p]]
+        if changed:
+            raise Fault(f"{changed[0]} was lost")
+    elif way is lose and "checkpoint" not in process.err:
+        raise Fault("it began at step 0 without a warning")
+    else:
+        digests = case.workspace.checkpoints(run)["checkpoints"]
+        expected = case.workspace.reference("generator").checkpoints["checkpoints"]
+        last = max(expected, key=int)
+        steps = {*digests, last} & {*expected}
+        if wrong := [step for step in steps if digests.get(step) != expected[step]]:
+            raise Fault(f"it ended with other bits in {wrong}")
 
 
 @cache
-def outputs(work: Work, look: str) -> dict[int, str]:
-    """What a command prints of each checkpoint of the run before it was damaged."""
-    half, printed = work.reference("generator").half, {}
+def outputs(workspace: Workspace, reader: str) -> dict[int, str]:
+    """Return what a command prints for each checkpoint of the undamaged run."""
+    half, printed = workspace.reference("generator").half, {}
     for step in state.steps_of(half):
-        folder = work.case(f"look-{random.getrandbits(64)}")
+        folder = workspace.new_folder(f"output-{random.getrandbits(64)}")
         shutil.copytree(half, folder / "run")
-        printed[step] = work.start(look.format(step).split(), folder, call=main).end(0).out
+        process = workspace.start(reader.format(step).split(), folder, call=main)
+        printed[step] = process.end(0).out
         shutil.rmtree(folder)
     return printed
 
 
-def contents(run: Path) -> dict[str, str]:
-    """A hash of every file that is not drawn from others."""
+def hash_files(run: Path) -> dict[str, str]:
+    """Return the hash of every file but samples and plots, which are drawn from the others."""
     return {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files(run)
+        for path in list_files(run)
         if not {"samples", "plots"} & {*path.parts}
     }
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-# Ways to damage a run. Each returns what it did, and the steps whose checkpoints it touched.
+# Ways to damage a run.
 
 
-def spoil(chance: random.Random, path: Path, other: Path | None = None) -> str:
-    """A file is cut, emptied, changed in a byte, deleted, or replaced."""
+def checkpoint(rng: random.Random, run: Path) -> Damage:
+    """Damage a file of a checkpoint, mostly of the last."""
+    steps = state.steps_of(run)
+    step, other = rng.sample(steps, 2) if rng.random() < 0.4 else (steps[-1], steps[0])
+    files, others = (list_files(run / "checkpoints" / str(s)) for s in (step, other))
+    index = rng.randrange(len(files))
+    way = damage_file(rng, files[index], others[index] if index < len(others) else None)
+    return f"{files[index].relative_to(run)} {way}", (step, other)[: 1 + (way == "exchanged")]
+
+
+def file(rng: random.Random, run: Path) -> Damage:
+    """Damage a file of the run folder itself."""
+    path = rng.choice([path for path in sorted(run.iterdir()) if path.is_file()])
+    return f"{path.name} {damage_file(rng, path)}", ()
+
+
+def damage_file(rng: random.Random, path: Path, other: Path | None = None) -> str:
+    """Cut, empty, change, delete or replace a file; return which of these."""
     content = path.read_bytes()
-    way = chance.choice(["cut", "emptied", "changed", "changed", "deleted", "garbage", "exchanged"])
+    way = rng.choice(["cut", "emptied", "changed", "changed", "deleted", "garbage", "exchanged"])
     if way == "cut":
         path.write_bytes(content[: len(content) // 2])
     elif way == "emptied":
         path.write_bytes(b"")
     elif way == "changed" and content:
-        place = chance.randrange(len(content))
-        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        i = rng.randrange(len(content))
+        path.write_bytes(content[:i] + bytes([content[i] ^ 0xFF]) + content[i + 1 :])
     elif way == "deleted":
         path.unlink()
     elif way == "exchanged" and other:
@@ -127,45 +153,29 @@ def spoil(chance: random.Random, path: Path, other: Path | None = None) -> str:
         other.write_bytes(content)
     else:
         way = "garbage"
-        path.write_bytes(chance.randbytes(len(content) + 1))
+        path.write_bytes(rng.randbytes(len(content) + 1))
     return way
 
 
-def checkpoint(chance: random.Random, run: Path):
-    """A file of a checkpoint, mostly of the last."""
+def exchange(rng: random.Random, run: Path) -> Damage:
+    """Exchange two checkpoints, or one folder of theirs."""
     steps = state.steps_of(run)
-    step, other = chance.sample(steps, 2) if chance.random() < 0.4 else (steps[-1], steps[0])
-    ours, others = (files(run / "checkpoints" / str(s)) for s in (step, other))
-    index = chance.randrange(len(ours))
-    way = spoil(chance, ours[index], others[index] if index < len(others) else None)
-    return f"{ours[index].relative_to(run)} {way}", (step, other)[: 1 + (way == "exchanged")]
+    one, other = (run / "checkpoints" / str(step) for step in rng.sample(steps, 2))
+    name = rng.choice(["", "", *(p.name for p in sorted(one.iterdir()) if p.is_dir())])
+    (one / name).rename(run / "away")
+    (other / name).rename(one / name)
+    (run / "away").rename(other / name)
+    return f"{one.name}/{name} and {other.name}/{name} exchanged", tuple(steps)
 
 
-def file(chance: random.Random, run: Path):
-    """A file of the run itself."""
-    path = chance.choice([path for path in sorted(run.iterdir()) if path.is_file()])
-    return f"{path.name} {spoil(chance, path)}", ()
-
-
-def exchange(chance: random.Random, run: Path):
-    """Whole folders change places."""
-    steps = state.steps_of(run)
-    one, other = (run / "checkpoints" / str(step) for step in chance.sample(steps, 2))
-    inside = chance.choice(["", "", *(p.name for p in sorted(one.iterdir()) if p.is_dir())])
-    (one / inside).rename(run / "away")
-    (other / inside).rename(one / inside)
-    (run / "away").rename(other / inside)
-    return f"{one.name}/{inside} and {other.name}/{inside} exchanged", tuple(steps)
-
-
-def config(chance: random.Random, run: Path):
-    """The config is edited, or becomes another JSON."""
+def config(rng: random.Random, run: Path) -> Damage:
+    """Change a value of config.json, or replace it by other JSON."""
     path = run / "config.json"
-    if chance.random() < 0.2:
-        path.write_text(chance.choice(CONFIGS))
+    if rng.random() < 0.2:
+        path.write_text(rng.choice(CONFIGS))
         return f"config.json became {path.read_text()[:20]}", ()
     content = json.loads(path.read_text())
-    keys, value = chance.choice(list(leaves(content))), chance.choice(VALUES)
+    keys, value = rng.choice(list(key_paths(content))), rng.choice(VALUES)
     inner = content
     for key in keys[:-1]:
         inner = inner[key]
@@ -174,34 +184,34 @@ def config(chance: random.Random, run: Path):
     return f"{'.'.join(keys)} became {value!r} in config.json", ()
 
 
-def leaves(tree: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The names that lead to every value, and to every table of values."""
+def key_paths(tree: dict, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the keys that lead to each value and to each inner dictionary."""
     for key, value in tree.items():
-        yield (*path, key)
+        yield (*prefix, key)
         if isinstance(value, dict):
-            yield from leaves(value, (*path, key))
+            yield from key_paths(value, (*prefix, key))
 
 
-def metrics(chance: random.Random, run: Path):
-    """Lines of others come into metrics.jsonl."""
+def metrics(rng: random.Random, run: Path) -> Damage:
+    """Insert foreign lines into metrics.jsonl."""
     path = run / "metrics.jsonl"
-    lines, more = path.read_bytes().splitlines(keepends=True), chance.sample(FOREIGN, 2)
-    for line in more:
-        lines.insert(chance.choice([0, len(lines), chance.randrange(len(lines))]), line + b"\n")
+    lines, foreign = path.read_bytes().splitlines(keepends=True), rng.sample(FOREIGN_LINES, 2)
+    for line in foreign:
+        lines.insert(rng.choice([0, len(lines), rng.randrange(len(lines))]), line + b"\n")
     path.write_bytes(b"".join(lines))
-    return f"{more[0][:60]} and {more[1][:60]} in metrics.jsonl", ()
+    return f"{foreign[0][:60]} and {foreign[1][:60]} in metrics.jsonl", ()
 
 
-def forbid(chance: random.Random, run: Path):
-    """What may not be read is whole all the same."""
+def forbid(rng: random.Random, run: Path) -> Damage:
+    """Forbid reading a file or folder, which stays intact."""
     last = run / "checkpoints" / str(state.steps_of(run)[-1])
-    path = chance.choice([last, run / "checkpoints", *files(last)])
+    path = rng.choice([last, run / "checkpoints", *list_files(last)])
     path.chmod(0o000)
     return f"{path.relative_to(run)} forbidden", ()
 
 
-def lose(chance: random.Random, run: Path):
-    """All checkpoints are deleted."""
+def lose(_: random.Random, run: Path) -> Damage:
+    """Delete all checkpoints."""
     steps = state.steps_of(run)
     shutil.rmtree(run / "checkpoints")
     return "checkpoints/ deleted", tuple(steps)

@@ -1,11 +1,9 @@
-"""Bad command lines, drawn from a grammar: each must end with exit code 2 and one sentence, or what
-tyro says of a wrong option.
+"""Wrong command lines, drawn from a grammar: each ends with exit code 2 and one line.
 
-Some are fine in fact, and may end well; those that certainly are not must not.
+Some are valid, and may end with 0; those that certainly are not must not.
 """
 
 import os
-import random
 import re
 import shutil
 import signal
@@ -13,43 +11,43 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-from tests.attack.kinds import Work
-from tests.attack.processes import Fault, Process, Result
+from tests.attack.processes import Fault, Process
+from tests.attack.workspace import Case, Workspace
 from tlite.cli import main
 
-NEEDS = ("generator", "classifier", "translator")
+RUN_KINDS = ("generator", "classifier", "translator")
 TINY = "--width 8 --num-heads 2 --num-blocks 1 --batch-size 64 --steps 2 --run new"
 PAIRS = "--sequences 200 --beam 1 --buckets 1 --pieces 40 --context 40"
-# What each command is given, the kinds of run it may be about, and how often it is drawn.
-BASES = {
-    "train my_text": (f"--path {{work}}/text.txt --context 8 {TINY}", (), 5),
+COMMANDS = {
+    "train my_text": (f"--path {{folder}}/text.txt --context 8 {TINY}", (), 5),
     "train reviews_demo": (f"--reviews 60 {TINY}", (), 2),
     "train copy_task": (f"{PAIRS} {TINY}", (), 2),
-    "train": ("--resume run", NEEDS[:1], 3),
-    "evaluate": ("run", NEEDS, 4),
-    "generate": ("run --tokens 20", NEEDS[:1], 5),
-    "classify": ("run not good é", NEEDS[1:2], 4),
-    "translate": ("run a b c", NEEDS[2:], 4),
-    "inspect": ("run", NEEDS, 1),
+    "train": ("--resume run", RUN_KINDS[:1], 3),
+    "evaluate": ("run", RUN_KINDS, 4),
+    "generate": ("run --tokens 20", RUN_KINDS[:1], 5),
+    "classify": ("run not good é", RUN_KINDS[1:2], 4),
+    "translate": ("run a b c", RUN_KINDS[2:], 4),
+    "inspect": ("run", RUN_KINDS, 1),
 }
-TEXTS = ("classify", "translate")  # take any words
-BYTES = b"a\xff"  # no UTF-8
-ODD = ["x", "a" * 5000, BYTES, "é" * 99, "\x1b[2J", "\x1b]0;title\x07", "..", "", "-1"]
-WRONG = {
-    "INT": ["x", "1.5", "nan", "", "1e3", "²", BYTES],
-    "FLOAT": ["x", "nan", "", "1,5", BYTES],
-    "CHOICE": ["nope", "", "a" * 300, BYTES],
+"""Command -> valid arguments, the kinds of run they may be about, and relative frequency."""
+TEXT_COMMANDS = ("classify", "translate")  # any words are valid
+NOT_UTF8 = b"a\xff"
+ODD = ["x", "a" * 5000, NOT_UTF8, "é" * 99, "\x1b[2J", "\x1b]0;title\x07", "..", "", "-1"]
+WRONG_TYPE = {
+    "INT": ["x", "1.5", "nan", "", "1e3", "²", NOT_UTF8],
+    "FLOAT": ["x", "nan", "", "1,5", NOT_UTF8],
+    "CHOICE": ["nope", "", "a" * 300, NOT_UTF8],
     "FLAG": ["perhaps"],
 }
 NUMBERS = ["-1", "0", "1000000000", "2147483648", "1" + "0" * 20, "-1" + "0" * 20]
-FAR = {
+EXTREME = {
     "INT": NUMBERS,
     "FLOAT": [*NUMBERS, "inf", "-inf", "1e-400", "1e308"],
     "STR": [*ODD, "a" * 100_000, "$x_{$", "\n", "--"],
-    "RUN": ["", "a" * 300, "/dev/null/x", BYTES, "/"],
+    "RUN": ["", "a" * 300, "/dev/null/x", NOT_UTF8, "/"],
 }
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-SURROUNDINGS = [
+ENVIRONMENTS = [
     {"environment": ASCII},
     {"environment": ASCII | {"PYTHONIOENCODING": "ascii"}},
     {"streams": (None, "")},
@@ -59,139 +57,146 @@ SURROUNDINGS = [
 ]
 
 
-def grammar(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
-    """One line."""
-    line = Line(work, chance, folder)
-    result.row = f"lines: {line.command.split()[0]}"
+def grammar(case: Case) -> None:
+    """Run one command line."""
+    line = CommandLine(case)
+    case.row = f"lines: {line.command.split()[0]}"
     process = line.start()
-    result.where = f"tlite {' '.join(process.arguments)[:160]!r}"
+    case.action = f"tlite {' '.join(process.arguments)[:160]!r}"
     try:
-        line.judge(process)
+        line.check(process)
     finally:
         for name in line.modes:
-            (folder / name).chmod(0o755)
+            (case.folder / name).chmod(0o755)
 
 
-class Line:
-    """A command line with what is around it: first as it should be, then spoiled."""
+class CommandLine:
+    """A valid command line and its environment, with one or two mistakes."""
 
-    def __init__(self, work: Work, chance: random.Random, folder: Path):
-        self.work, self.chance, self.folder = work, chance, folder
-        bases = {
-            command: (given, [kind for kind in kinds if kind in work.kinds], often)
-            for command, (given, kinds, often) in BASES.items()
-            if not kinds or {*kinds} & {*work.kinds}
+    def __init__(self, case: Case):
+        self.case, workspace, rng = case, case.workspace, case.rng
+        self.workspace, self.rng, self.folder = workspace, rng, case.folder
+        commands = {
+            command: (arguments, [kind for kind in kinds if kind in workspace.kinds], frequency)
+            for command, (arguments, kinds, frequency) in COMMANDS.items()
+            if not kinds or {*kinds} & {*workspace.kinds}
         }
-        weights = [often for *_, often in bases.values()]
-        self.command = chance.choices(list(bases), weights)[0]
-        given, kinds, _ = bases[self.command]
-        self.words = [*self.command.split(), *given.format(work=work.folder).split()]
-        self.run = chance.choice(kinds) if kinds else None
-        self.certain = self.long = False  # it can't end well; it may take long, as it was asked to
+        weights = [frequency for *_, frequency in commands.values()]
+        self.command = rng.choices(list(commands), weights)[0]
+        arguments, kinds, _ = commands[self.command]
+        arguments = arguments.format(folder=workspace.folder)
+        self.words = [*self.command.split(), *arguments.split()]
+        self.kind = rng.choice(kinds) if kinds else None
+        self.is_invalid = False  # certainly: exit code 0 is a fault
+        self.may_be_long = False
         self.settings, self.modes = {}, {}
-        ways = [self.value] * 3 + [self.place, self.around, self.misspelt, self.more]
-        for way in chance.sample([*ways, self.other_run, self.forbidden], chance.choice((1, 1, 2))):
-            way()
+        mistakes = [self.change_value] * 3
+        mistakes += [self.replace_path, self.change_environment, self.misspell, self.add_words]
+        mistakes += [self.change_run, self.forbid]
+        for mistake in rng.sample(mistakes, rng.choice((1, 1, 2))):
+            mistake()
 
     def start(self) -> Process:
-        if self.run:
-            shutil.copytree(self.work.reference(self.run).run, self.folder / "run")
-        # What was forbidden may have given way to something else in the run's place.
+        if self.kind:
+            shutil.copytree(self.workspace.reference(self.kind).run, self.folder / "run")
+        # A second mistake may have removed the run that was forbidden.
         self.modes = {n: mode for n, mode in self.modes.items() if (self.folder / n).exists()}
         for name, mode in self.modes.items():
             (self.folder / name).chmod(mode)
-        if not self.settings and not self.modes and self.chance.random() < 0.7:
+        if not self.settings and not self.modes and self.rng.random() < 0.7:
             self.settings["call"] = main
-        return self.work.start(self.words, self.folder, **self.settings)
+        return self.case.start(self.words, **self.settings)
 
-    def judge(self, process: Process) -> None:
-        """Raises a `Fault` for how it ended, and for what it left."""
-        if self.long and not process.wait(15):
+    def check(self, process: Process) -> None:
+        """Raise a `Fault` for how the process ended, and for what it left."""
+        if self.may_be_long and not process.wait(15):
             process.signal(signal.SIGINT)
             process.end(0, 2, 130, -signal.SIGINT, seconds=60)
             return
-        pipe = "|" in self.settings.get("streams", ())
-        process.end(*((0, 2, 141, -13) if pipe else (0, 2)), seconds=120)
-        if (self.folder / "new").exists() and not (self.folder / "new" / "config.json").exists():
-            raise Fault("half a run folder remains")
-        if self.certain and process.code == 0:
-            raise Fault("it ended well")
+        has_pipe = "|" in self.settings.get("streams", ())
+        process.end(*((0, 2, 141, -signal.SIGPIPE) if has_pipe else (0, 2)), seconds=120)
+        new = self.folder / "new"
+        if new.exists() and not (new / "config.json").exists():
+            raise Fault("an incomplete run folder remains")
+        if self.is_invalid and process.code == 0:
+            raise Fault("an invalid command line ended with exit code 0")
 
-    # What can be wrong with it
+    # Mistakes
 
-    def value(self) -> None:
-        """An option's value is missing, of another type, out of range; or it is given twice."""
-        option, kind = self.chance.choice(options(self.work, self.command))
-        if option in self.words and self.chance.random() < 0.5:
-            place = self.words.index(option)
-            del self.words[place : place + 2]
+    def change_value(self) -> None:
+        """Omit an option's value, give one of another type or out of range, or give two."""
+        option, kind = self.rng.choice(options(self.workspace, self.command))
+        if option in self.words and self.rng.random() < 0.5:
+            i = self.words.index(option)
+            del self.words[i : i + 2]
         self.words.append(option)
-        drawn = self.chance.random()
+        number = self.rng.random()
         if kind == "FILE":
-            self.words.append(self.hazard())
-            self.certain = option in ("--path", "--resume") and self.words[-1] != "long"
-        elif kind != "FLAG" and drawn < 0.1:
-            self.certain = True
-        elif kind in WRONG and (kind not in FAR or drawn < 0.5):
-            self.words.append(self.chance.choice(WRONG[kind]))
-            self.certain = kind != "FLAG" or self.command not in TEXTS
+            self.words.append(self.make_wrong_path())
+            self.is_invalid = option in ("--path", "--resume") and self.words[-1] != "long"
+        elif kind != "FLAG" and number < 0.1:
+            self.is_invalid = True
+        elif kind in WRONG_TYPE and (kind not in EXTREME or number < 0.5):
+            self.words.append(self.rng.choice(WRONG_TYPE[kind]))
+            self.is_invalid = kind != "FLAG" or self.command not in TEXT_COMMANDS
         else:
-            self.words.append(self.chance.choice(FAR[kind]))
-            self.long |= kind in ("INT", "FLOAT")
-            negative = kind == "FLOAT" and self.words[-1] == "-1"
-            self.certain |= negative and option != "--length-penalty"
+            self.words.append(self.rng.choice(EXTREME[kind]))
+            self.may_be_long |= kind in ("INT", "FLOAT")
+            is_negative = kind == "FLOAT" and self.words[-1] == "-1"
+            self.is_invalid |= is_negative and option != "--length-penalty"
 
-    def place(self) -> None:
-        """Another file or folder where a run or a text is wanted."""
-        wanted = ("run", f"{self.work.folder}/text.txt")
-        place = next((i for i, word in enumerate(self.words) if word in wanted), 1)
-        self.words[place] = self.hazard()
-        self.certain = self.words[place] != "long"
+    def replace_path(self) -> None:
+        """Give another file or folder instead of a run or a text."""
+        paths = ("run", f"{self.workspace.folder}/text.txt")
+        i = next((i for i, word in enumerate(self.words) if word in paths), 1)
+        self.words[i] = self.make_wrong_path()
+        self.is_invalid = self.words[i] != "long"
 
-    def around(self) -> None:
-        """Standard input and output are closed, full, endless; a terminal has few characters."""
-        if self.command in TEXTS and self.chance.random() < 0.5:
+    def change_environment(self) -> None:
+        """Close, fill or cut standard input and output; choose a locale with few characters."""
+        if self.command in TEXT_COMMANDS and self.rng.random() < 0.5:
             self.words = self.words[:2]
-            self.settings["streams"] = (self.hazard(opens=True), "")
+            self.settings["streams"] = (self.make_wrong_path(is_input=True), "")
         else:
-            self.settings |= self.chance.choice(SURROUNDINGS)
-            self.certain |= "/dev/full" in self.settings.get("streams", ())
+            self.settings |= self.rng.choice(ENVIRONMENTS)
+            self.is_invalid |= "/dev/full" in self.settings.get("streams", ())
 
-    def misspelt(self) -> None:
-        """A command, an experiment, a run or an option that there is not."""
-        place, self.certain = self.chance.randrange(3), True
-        if place < 2:
-            self.words[min(place, len(self.words) - 1)] = odd = self.chance.choice(ODD)
-            self.certain = odd != ".."  # a folder of runs, it may be
+    def misspell(self) -> None:
+        """Name a command, an experiment, a run or an option that does not exist."""
+        i, self.is_invalid = self.rng.randrange(3), True
+        if i < 2:
+            self.words[min(i, len(self.words) - 1)] = word = self.rng.choice(ODD)
+            self.is_invalid = word != ".."  # it may be a folder of runs
         else:
-            known = ["--=x", "--x=", "-x", "--" + "a" * 3000, b"--\xff", "--é", "--", "-"]
-            self.words.append(self.chance.choice(known))
-            self.certain = self.words[-1] not in ("--", "-")
+            wrong = ["--=x", "--x=", "-x", "--" + "a" * 3000, b"--\xff", "--é", "--", "-"]
+            self.words.append(self.rng.choice(wrong))
+            self.is_invalid = self.words[-1] not in ("--", "-")
 
-    def more(self) -> None:
-        """Words where there should be none, or none where there should be."""
-        if self.chance.random() < 0.2:
-            self.words, self.run = self.words[:1], None
-        self.words += self.chance.choices([*ODD, "x" * 50_000], k=2)
-        self.certain = self.command not in TEXTS
+    def add_words(self) -> None:
+        """Append words; sometimes after the command alone."""
+        if self.rng.random() < 0.2:
+            self.words, self.kind = self.words[:1], None
+        self.words += self.rng.choices([*ODD, "x" * 50_000], k=2)
+        self.is_invalid = self.command not in TEXT_COMMANDS
 
-    def other_run(self) -> None:
-        self.run = self.chance.choice([kind for kind in NEEDS if kind in self.work.kinds])
+    def change_run(self) -> None:
+        """Take a run of any kind."""
+        self.kind = self.rng.choice([kind for kind in RUN_KINDS if kind in self.workspace.kinds])
 
-    def forbidden(self) -> None:
-        """What may not be written, or not even be read."""
-        if not self.run:
-            self.modes["."], self.certain = 0o555, True
+    def forbid(self) -> None:
+        """Forbid writing, or reading too."""
+        if not self.kind:
+            self.modes["."], self.is_invalid = 0o555, True
             return
-        name = self.chance.choice(["", "/config.json", "/checkpoints", "/metrics.jsonl"])
-        mode = self.modes["run" + name] = self.chance.choice([0o000, 0o555])
-        self.certain |= mode == 0 and name in ("", "/config.json")
+        name = self.rng.choice(["", "/config.json", "/checkpoints", "/metrics.jsonl"])
+        mode = self.modes["run" + name] = self.rng.choice([0o000, 0o555])
+        self.is_invalid |= mode == 0 and name in ("", "/config.json")
 
-    def hazard(self, opens: bool = False) -> str | bytes:
-        """A file or folder that is not what is wanted; `opens`: that a shell can read from."""
+    def make_wrong_path(self, is_input: bool = False) -> str | bytes:
+        """Make a file or folder that is not the expected one; `is_input`: one that can be read."""
         files = {
             "empty": lambda p: p.touch(),
-            "binary": lambda p: p.write_bytes(self.chance.randbytes(4000)),
+            "binary": lambda p: p.write_bytes(self.rng.randbytes(4000)),
             "utf-16.txt": lambda p: p.write_text("some text\n" * 99, encoding="utf-16"),
             "long": lambda p: p.write_text("long " * 100_000),
             "huge.txt": lambda p: os.truncate(p, p.touch() or 50 << 30),
@@ -203,9 +208,9 @@ class Line:
             "folder": Path.mkdir,
             "loop": lambda p: p.symlink_to(p.name),
         }
-        nowhere = ["nowhere", "", "a" * 300, "a/" * 3000, "é", BYTES, "/", "/dev/null/x"]
+        missing = ["nowhere", "", "a" * 300, "a/" * 3000, "é", NOT_UTF8, "/", "/dev/null/x"]
         names = [*files, "/dev/zero", "/dev/null", "/dev/urandom"]
-        name = self.chance.choice(names if opens else [*names, *others, *nowhere])
+        name = self.rng.choice(names if is_input else [*names, *others, *missing])
         if name in files | others and not os.path.lexists(self.folder / name):
             (files | others)[name](self.folder / name)
         return name
@@ -213,22 +218,22 @@ class Line:
 
 @cache
 def gz_of_zeros() -> bytes:
-    """64 MB in a few bytes."""
-    packer = zlib.compressobj(1, wbits=31)
-    return packer.compress(bytes(64 << 20)) + packer.flush()
+    """Return 64 MiB of zeros, compressed."""
+    compressor = zlib.compressobj(1, wbits=31)
+    return compressor.compress(bytes(64 << 20)) + compressor.flush()
 
 
 @cache
-def options(work: Work, command: str) -> list[tuple[str, str]]:
-    """Every option of a command and what it takes, as its help says."""
-    folder = work.case(f"help-{command}-{os.getpid()}")
+def options(workspace: Workspace, command: str) -> list[tuple[str, str]]:
+    """Return every option of a command, and the type of its value, from its help."""
+    folder = workspace.new_folder(f"help-{command}-{os.getpid()}")
     words = ["train", "--resume", "run"] if command == "train" else command.split()
-    out = work.start([*words, "--help"], folder, call=main).end(0).out
-    found = {}
+    out = workspace.start([*words, "--help"], folder, call=main).end(0).out
+    kinds = {}
     for option, kind in re.findall(r"^│ (--[\w-]+)(?:,? (\S+))?", out, re.MULTILINE):
         kind = kind.removeprefix("{None}|").strip("[]")
         kind = "FLAG" if kind.startswith("--") else "CHOICE" if kind.startswith("{") else kind
         kind = "RUN" if option == "--run" else "FILE" if option == "--path" else kind
-        found[option] = "FILE" if kind == "PATH" else kind
+        kinds[option] = "FILE" if kind == "PATH" else kind
     shutil.rmtree(folder)
-    return sorted((o, k) for o, k in found.items() if k in {*WRONG, *FAR, "FILE"})
+    return sorted((o, k) for o, k in kinds.items() if k in {*WRONG_TYPE, *EXTREME, "FILE"})

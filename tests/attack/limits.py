@@ -1,4 +1,4 @@
-"""What a machine has little of: a disk that is full, at many fill levels; and open files."""
+"""Limits of a machine: disks that are too small, and few open files."""
 
 import contextlib
 import ctypes
@@ -12,84 +12,84 @@ from pathlib import Path
 import numpy as np
 
 from tests.attack import state
-from tests.attack.kinds import Work
-from tests.attack.processes import Fault, Result
+from tests.attack.processes import Fault
+from tests.attack.workspace import Case
 
-NEW_NAMESPACE = 0x20000  # CLONE_NEWNS: mounts of this process, which end with it
-PAGE = 4096
-FILLED = "generator", "classifier"  # runs on a disk that is too small
-GOLDEN = 0.6180339887
-SAVES = (100, 600)  # of the cases of `handles`
-HANDLES = 128  # as many may be open at a time
-SLACK = 8  # of handles and threads, which come and go with what is under way
+CLONE_NEWNS = 0x20000  # a mount namespace that ends with this process
+PAGE_BYTES = 4096
+DISK_KINDS = "generator", "classifier"
+GOLDEN_RATIO = 0.6180339887
+SAVES = (100, 500)  # of the cases of `handles`
+MAX_OPEN_FILES = 128
+SLACK = 8  # open files and threads that come and go
 
 
-def disk(work: Work, folder: Path, number: int, _: random.Random, result: Result) -> None:
-    """A run on a disk that is too small, from almost nothing to nearly enough, and then grows.
-
-    One sentence, and with space the run goes on.
-    """
-    kinds = [kind for kind in FILLED if kind in work.kinds]
-    kind, result.row = kinds[number % len(kinds)], "disk: fill levels"
-    right = work.reference(kind)
-    whole = sum(PAGE * (1 + path.stat().st_size // PAGE) for path in right.run.rglob("*"))
-    # More evenly than chance would: multiples of the golden ratio.
-    part = (random.Random(f"{work.seed} disk").random() + number * GOLDEN) % 1
-    size = PAGE * max(1, int(1.3 * whole * part**2) // PAGE)
-    result.where = f"{size >> 10} KB for a {kind} run"
-    disk = folder / "disk"
+def disk(case: Case) -> None:
+    """Train on a disk that is too small, of any size up to enough; enlarge it, and resume."""
+    workspace = case.workspace
+    kinds = [kind for kind in DISK_KINDS if kind in workspace.kinds]
+    kind, case.row = kinds[case.number % len(kinds)], "disk: fill levels"
+    reference, disk = workspace.reference(kind), case.folder / "disk"
+    pages = sum(1 + path.stat().st_size // PAGE_BYTES for path in reference.run.rglob("*"))
+    # Multiples of the golden ratio are more even than random numbers.
+    start = random.Random(f"{workspace.seed} disk").random()
+    size = PAGE_BYTES * max(1, int(1.3 * pages * ((start + case.number * GOLDEN_RATIO) % 1) ** 2))
+    case.action = f"{size >> 10} KB for a {kind} run"
     disk.mkdir()
     if reason := mount(disk, size):
-        result.tried, result.note, result.possible = 0, f"not possible here: {reason}", False
+        case.tried, case.note, case.possible = 0, f"not possible here: {reason}", False
         return
     try:
-        process = work.start(work.train(kind, disk / "run"), folder).end(0, 2)
+        process = case.start(workspace.train_arguments(kind, disk / "run")).end(0, 2)
         if process.code and "space" not in process.err.strip().splitlines()[-1]:
-            raise Fault(f"it does not say that the disk is full: {process.err.strip()}")
+            raise Fault(f"the error does not say that the disk is full: {process.err.strip()}")
         subprocess.run(["mount", "-o", f"remount,size={64 << 20}", str(disk)], check=True)
-        work.start(work.train(kind, disk / "run"), folder).end(0)
-        right.compare(work, disk / "run")
+        case.start(workspace.train_arguments(kind, disk / "run")).end(0)
+        reference.compare(workspace, disk / "run")
     except Fault:
-        shutil.copytree(disk, folder / "kept")
+        shutil.copytree(disk, case.folder / "kept")
         raise
     finally:
         subprocess.run(["umount", "-l", disk], check=False)
 
 
 def mount(disk: Path, size: int) -> str | None:
-    """A small disk in the memory, for this process and what it starts; or why not."""
-    if ctypes.CDLL(None, use_errno=True).unshare(NEW_NAMESPACE):
+    """Mount a disk in memory for this process and its children; return an error message or None."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
         return os.strerror(ctypes.get_errno())
     subprocess.run(["mount", "--make-rprivate", "/"], check=False, capture_output=True)
-    line = ["mount", "-t", "tmpfs", "-o", f"size={size}", "attack", str(disk)]
-    return subprocess.run(line, capture_output=True, text=True, check=False).stderr.strip() or None
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "attack", str(disk)]
+    return (
+        subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip() or None
+    )
 
 
-def handles(work: Work, folder: Path, number: int, _: random.Random, result: Result) -> None:
-    """Open files, threads and memory of a run with many saves don't grow: least early and late."""
-    saves, run, seen = SAVES[number], folder / "run", {}
-    result.row = f"handles: {saves} saves, {HANDLES} handles"
-    line = f"train my_text --path {work.folder}/text.txt --run {run} --context 8 --batch-size 4 "
-    line += f"--width 8 --num-heads 2 --num-blocks 1 --steps {saves} --evaluate-every 1"
-    process = work.start(line.split(), folder, handles=HANDLES)
+def handles(case: Case) -> None:
+    """Save many times with few open files; files, threads and memory must not grow."""
+    saves, run, usage_at = SAVES[case.number], case.folder / "run", {}
+    case.row = f"handles: {saves} saves, {MAX_OPEN_FILES} open files"
+    text = case.workspace.folder / "text.txt"
+    sizes = "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --evaluate-every 1"
+    command = f"train my_text --path {text} --run {run} {sizes} --steps {saves}"
+    process = case.start(command.split(), max_open_files=MAX_OPEN_FILES)
 
-    def watch() -> None:
+    def record_usage() -> None:
         with contextlib.suppress(OSError, TypeError, IndexError):
-            seen.setdefault(state.steps_of(run)[-1], []).append(usage(process.pid))
+            usage_at.setdefault(state.steps_of(run)[-1], []).append(usage(process.pid))
 
-    process.wait(600, watch)
+    process.wait(600, record_usage)
     process.end(0)
-    early, late = (
-        np.min([each for step in steps for each in seen.get(step, [])], axis=0)
+    early, late = (  # the minimum, as some come and go
+        np.min([values for step in steps for values in usage_at.get(step, [])], axis=0)
         for steps in (range(2, 12), range(saves - 10, saves))
     )
-    result.note = f"open files, threads, MB: {early} -> {late}"
+    case.note = f"open files, threads, MB: {early} -> {late}"
     if (late - early > [SLACK, SLACK, 0.3 * early[2]]).any():
-        raise Fault(f"they grew: {result.note}")
+        raise Fault(f"they grew: {case.note}")
 
 
 def usage(pid: int) -> tuple[int, int, int]:
-    """Open files, threads and megabytes of a process."""
+    """Return the open files, threads and megabytes of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     threads, kilobytes = (
         int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("Threads", "VmRSS")

@@ -1,4 +1,4 @@
-"""What a run has come to: its checkpoints bit by bit, and its metrics but for the speed."""
+"""State of a run, to compare two runs: checkpoints bit by bit, and metrics without the speed."""
 
 import hashlib
 import json
@@ -14,51 +14,53 @@ from tlite.training.loop import restore
 
 
 def checkpoints(run: Path) -> dict:
-    """The best one's step, a hash of parameters and optimizer by step, and what lies beside; a hash
-    of the examples' losses.
+    """Return hashes of a run's checkpoints and examples.npz, the best step, and other file names.
 
-    Of a study these of each of its runs, and study.json.
+    A study has a dictionary for each of its runs, and study.json.
     """
     if is_study(run):
         runs = sorted(path.parent for path in run.glob("[!.]*/config.json"))
         study = json.loads((run / "study.json").read_text())
         return {"study": study} | {path.name: checkpoints(path) for path in runs}
-    opened, found = Run.open(run), {}
+    opened, digests = Run.open(run), {}
     for step in steps_of(run):
-        with Checkpoints(run / "checkpoints") as of_run:
-            replicas, restored = restore(opened.trainer, of_run, int(step))
+        with Checkpoints(run / "checkpoints") as reader:
+            train_state, restored = restore(opened.trainer, reader, step)
         if restored == step:
             digest = hashlib.sha256()
-            leaves = jax.tree.leaves((replicas.parameters, replicas.optimizer))
+            leaves = jax.tree.leaves((train_state.parameters, train_state.optimizer))
             for leaf in map(np.asarray, jax.device_get(leaves)):
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
-            found[str(step)] = digest.hexdigest()
-    beside = sorted(p.name for p in (run / "checkpoints").iterdir() if not p.name.isdigit())
-    found = {"best": opened.parameters("best")[1], "checkpoints": found, "beside": beside}
+            digests[str(step)] = digest.hexdigest()
     examples = run / "examples.npz"
     content = examples.read_bytes() if examples.exists() else b""
-    return found | {"examples": hashlib.sha256(content).hexdigest()}
+    return {
+        "best": opened.parameters("best")[1],
+        "checkpoints": digests,
+        "others": sorted(p.name for p in (run / "checkpoints").iterdir() if not p.name.isdigit()),
+        "examples": hashlib.sha256(content).hexdigest(),
+    }
 
 
 def steps_of(run: Path) -> list[int]:
-    """The steps there are checkpoints of, by their names."""
+    """Return the steps with a checkpoint folder, in order."""
     names = [path.name for path in (run / "checkpoints").glob("*")]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def metrics(run: Path) -> dict[str, list]:
-    """Return every line of each metrics.jsonl, without the speed."""
-    found = {}
-    for path in metrics_files(run):
-        name = str(path.relative_to(run))
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        found[name] = [
-            {k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines
+    """Return the lines of each metrics.jsonl by path, without the speed."""
+    return {
+        str(path.relative_to(run)): [
+            {name: value for name, value in json.loads(line).items() if name != "tokens_per_second"}
+            for line in path.read_text().splitlines()
         ]
-    return found
+        for path in metrics_files(run)
+    }
 
 
 def metrics_files(run: Path) -> list[Path]:
-    """Of what was trained before the run, and of the run itself; or of a study's runs, in order."""
-    own = [p for p in (run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl") if p.exists()]
-    return own if own or not is_study(run) else sorted(run.glob("[!.]*/metrics.jsonl"))
+    """Return the metrics files of a pretraining and of the run, or of all runs of a study."""
+    paths = [run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl"]
+    existing = [path for path in paths if path.exists()]
+    return existing or (sorted(run.glob("[!.]*/metrics.jsonl")) if is_study(run) else [])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.kills import alive
+from tests.attack.kills import is_alive
 from tests.helpers.launching import Running
 from tlite.distributed import LOST, launch
 from tlite.distributed.launch import (
@@ -88,7 +88,7 @@ def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(start, tmp_
     code, _, err = run.end()
     said = "tlite: process 0 was ended by SIGKILL: what was saved is kept\n"
     assert (code, err) == (137, said)
-    assert not any(map(alive, children))
+    assert not any(map(is_alive, children))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
@@ -97,7 +97,7 @@ def test_killed_itself_it_leaves_no_orphans_and_they_save(start, tmp_path):
     children = at_work(run, tmp_path)
     run.process.kill()
     last = time.monotonic() + 60
-    while any(map(alive, children)):
+    while any(map(is_alive, children)):
         assert time.monotonic() < last
         time.sleep(0.05)
     assert (tmp_path / "saved-0").read_text() == (tmp_path / "saved-1").read_text()
