@@ -52,10 +52,13 @@ class CtrlC:
     def report(self, unraisable) -> None:
         """End the process where Python would only report the exception: in a `__del__`, say.
 
-        What is reported after the exception comes of it: of an object that was cut short.
+        Errors after a Ctrl-C come of objects that it cut short. A `KeyboardInterrupt` that is not
+        from here is that of the training loop, which has noted its signal and ends by itself.
         """
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            os._exit(interrupted())
+            if self.raised:
+                os._exit(interrupted())
+            return
         # TensorStore's threads outlive a save that has failed, and been told.
         if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
             sys.__unraisablehook__(unraisable)

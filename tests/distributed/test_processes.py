@@ -153,9 +153,9 @@ def test_one_alone_needs_no_jax():
     code = (
         "import sys; from tlite import distributed as p\n"
         "p.initialize(detect=False); p.initialize('localhost:1', 1, 0)\n"
-        "assert (p.count(), p.is_process0()) == (1, True)\n"
+        "assert (p.process_count(), p.is_process0()) == (1, True)\n"
         "assert p.broadcast_from_process0(lambda: {'a': (1,)}) == {'a': [1]}\n"
-        "p.leave(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+        "p.shutdown(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     )
     names = ("SLURM", "OMPI", "JAX", "TPU")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(names)}

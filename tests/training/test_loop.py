@@ -3,11 +3,13 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
 import shutil
 import signal
+import sys
 import time
 from types import SimpleNamespace
 
@@ -20,7 +22,7 @@ from rich.console import Console
 from tests.helpers.arrays import host_copy
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, loop, validation_batches
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import Interrupt, TrainingProgress, fit, validate
 from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
@@ -264,6 +266,27 @@ def test_only_a_second_sigint_stops_at_once(numbers, stops):
         assert interrupt.arrived == numbers[:-1]
         signal.raise_signal(numbers[-1])
     assert interrupt.arrived == numbers
+
+
+@pytest.mark.parametrize("line", range(6))
+def test_sigterm_at_any_line_ends_a_validation_quietly(line):
+    lines, place = itertools.count(), (loop.__file__, "run_until_signal")
+
+    def trace(frame, event, _):
+        here = frame.f_code.co_filename, frame.f_code.co_name
+        if here == place and event == "line" and next(lines) == line:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    before = sys.gettrace()
+    with Interrupt() as interrupt:
+        sys.settrace(trace)
+        try:
+            assert interrupt.run_until_signal(dict) in (None, {})
+        except KeyboardInterrupt:
+            pytest.fail("it escaped")
+        finally:
+            sys.settrace(before)
 
 
 def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):

@@ -411,14 +411,15 @@ class Interrupt(distributed.Signals):
         With several processes, which would wait for each other, the function runs to its end.
         """
         try:
-            self._raises = distributed.process_count() == 1
-            return None if self._raises and self.arrived else function()
-        except KeyboardInterrupt:
+            try:
+                self._raises = distributed.process_count() == 1
+                return None if self._raises and self.arrived else function()
+            finally:
+                self._raises = False
+        except KeyboardInterrupt:  # perhaps raised in the inner `finally`
             if self.is_urgent():
                 raise
             return None
-        finally:
-            self._raises = False
 
     def _note(self, number, frame):
         super()._note(number, frame)
