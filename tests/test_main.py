@@ -15,9 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.folders import make_run
-from tlite.__main__ import CtrlC
+from tlite.__main__ import CtrlC, quiet_libraries
 from tlite.errors import printable, show
-from tlite.terminal import quiet_libraries
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"
@@ -143,7 +142,6 @@ def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch)
         ("$TLITE --help >&-", 0),
         ("$TLITE nope 2>&-", 2),
         ("$TLITE nope <&- >&- 2>&-", 2),
-        ("$TLITE nope 2>/dev/full", 2),
     ],
 )
 def test_closed_streams_change_nothing(tmp_path, line, code):
@@ -164,17 +162,17 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["", "evaluate --help"])
-def test_a_full_device_is_told_in_one_sentence(tmp_path, line):
+def test_a_full_standard_output_is_a_one_line_error(tmp_path, line):
     done = shell(f"$TLITE {line} >/dev/full", cwd=tmp_path)
-    told = "tlite: can't write to standard output: no space left on device\n"
-    assert (done.returncode, done.stderr) == (2, told)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("tlite: ")
 
 
-@pytest.mark.parametrize(("line", "code"), [("--help", 0), ("train demo --width wide", 2)])
-def test_where_the_reader_has_gone_the_command_decides_how_it_ends(tmp_path, line, code):
+@pytest.mark.parametrize("line", ["--help", "train loud.py"])
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path, line):
+    (tmp_path / "loud.py").write_text("print('x' * 100_000)\n")
     done = shell(f"(sleep 0.5; $TLITE {line}; echo $? >code) | true", cwd=tmp_path)
-    assert bool(done.stderr) == (code == 2)
-    assert (tmp_path / "code").read_text() == f"{code}\n"
+    assert ((tmp_path / "code").read_text(), done.stderr) == ("1\n", "")
 
 
 def test_an_argument_that_is_no_text_is_refused(tmp_path):

@@ -88,8 +88,8 @@ def first_line(error: BaseException) -> str:
 
 def lack_of_memory(error: BaseException) -> str | None:
     """Return a message for a failed allocation by Python or JAX, None for any other error."""
-    by_jax = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-    if not isinstance(error, MemoryError) and not by_jax:
+    is_status = isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
+    if not isinstance(error, MemoryError) and not is_status:
         return None
     return f"not enough memory ({first_line(error)}): a smaller model, batch or text needs less"
 
@@ -124,7 +124,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        if lack_of_memory(error) or not system_reason(error):
+        if lack_of_memory(error) or not system_reason(error) or isinstance(error, BrokenPipeError):
             raise
         raise write_error(path, error) from error
 

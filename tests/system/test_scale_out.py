@@ -41,8 +41,8 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, 
         killed = time.monotonic()
         code, out, err = four.end()
     assert time.monotonic() - killed < HEARTBEAT + 10
-    said = "tlite: process 2 was ended by SIGKILL: what was saved is kept\n"
-    assert (code, err) == (128 + signal.SIGKILL, said)
+    assert code == 128 + signal.SIGKILL
+    assert "tlite: process 2 was ended by SIGKILL: " in err
     assert "devices=4xcpu" in out
     assert losses(run, "validation").keys() < {5, 10, 15, 20, 25, 30}
 

@@ -85,8 +85,21 @@ SYNONYMS = {name: v.split() for names, v in _SYNONYMS.items() for name in names.
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code: 0, or 2 with one line on stderr."""
     code = run(dispatch, sys.argv[1:] if arguments is None else arguments)
-    code = run(sys.stdout.flush) or code  # a full disk is an error, too
+    code = flush_output(code)
     return run(distributed.shutdown) or code
+
+
+def flush_output(code: int) -> int:
+    """Flush standard output and return the exit code: 1 if its reader has gone, 2 if it is full."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
+        if not code and not isinstance(error, BrokenPipeError):
+            code = 2
+            print_error(f"can't write to standard output: {system_reason(error)}", code)
+        return code or 1
+    return code
 
 
 def run(action: Callable, *arguments: Any) -> int:
@@ -107,6 +120,8 @@ def run(action: Callable, *arguments: Any) -> int:
     except KeyboardInterrupt:
         code = 130
         print_error("interrupted", code)
+    except BrokenPipeError:  # the reader of standard output, `head` say, has gone
+        code = 1
     except Exception as error:
         if not (message := error_message(error)):
             raise
@@ -133,7 +148,8 @@ def error_message(error: Exception) -> str | None:
 def print_error(message: object, code: int) -> None:
     start = "\n" if code > 128 and sys.stderr.isatty() else ""  # after the terminal's ^C
     line = printable(f"tlite: {message}").replace("\n", "\u240a")
-    print(f"{start}{line}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk
+        print(f"{start}{line}", file=sys.stderr)
 
 
 def dispatch(words: list[str]) -> None:

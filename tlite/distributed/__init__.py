@@ -1,9 +1,9 @@
-"""Several processes as one run: they join, agree on what must not differ, and leave together.
+"""Several processes as one run: join a group, exchange small values, check agreement, shut down.
 
-Each runs the same program on devices of its own. JAX's coordination service, in process 0, lets
-them find each other, hears a heartbeat of each, and keeps the small values that they exchange.
-One process alone is never joined: nothing here then imports JAX, waits or changes anything. Where
-one fails JAX ends the others, at the latest when its heartbeat is missed; `tlite launch` at once.
+Every process runs the same program on its own devices. They exchange small JSON values through
+JAX's coordination service in process 0, which also watches their heartbeats. A single process joins
+no group, and then nothing here imports JAX. If a process fails, JAX ends the others, at the latest
+when its heartbeat is missed; `tlite launch` ends them sooner.
 """
 
 import contextlib
@@ -23,25 +23,23 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from tlite.errors import UserError, first_line
-from tlite.terminal import Output, text_stream
 
 T = TypeVar("T")
 
 LOST = "another process of this run may have ended"
 CLUSTERS = "slurm", "ompi", "gketpu", "gcetpu"
-"""JAX's names of the environments that are joined. An indexed job of Kubernetes is not among them:
+"""JAX's names of the clusters that are detected. An indexed job of Kubernetes is not one of them:
 most are sweeps of independent pods."""
 MPI = "OMPI_COMM_WORLD_"
 MAX_HEARTBEAT = 2**31 - 1  # seconds; JAX takes an int of 32 bits
-PATIENCE = 300  # seconds to wait for all to come
-POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
+JOIN_SECONDS = 300  # until all processes must have joined
+POLL_SECONDS = 1  # between two checks of Python's signals while waiting for other processes
 
 
 class Signals:
-    """Collects SIGINT (Ctrl-C), SIGTERM and SIGHUP, which ask a run to end, in `arrived`.
+    """Context manager that collects SIGINT (Ctrl-C), SIGTERM and SIGHUP in the list `arrived`.
 
-    What this process was told to ignore when it started (by `nohup`, or as a job of a shell in the
-    background) it goes on ignoring.
+    Signals that the process ignores (under `nohup`, or as a background job) stay ignored.
     """
 
     def __enter__(self):
@@ -62,7 +60,7 @@ class Signals:
 
 @dataclass
 class ProcessGroup:
-    """What a joined process knows of the run; the client is of JAX's coordination service."""
+    """This process's place among the processes of a run, and JAX's coordination client."""
 
     client: Any
     processes: int
@@ -81,60 +79,60 @@ def initialize(
     detect: bool = True,
     heartbeat: int = 100,
 ) -> None:
-    """Become one of several processes, before anything touches JAX's devices.
+    """Join the other processes of a run, before JAX's devices are used.
 
-    Once joined, only process 0 prints to standard output.
+    Afterwards only process 0 prints to standard output.
 
     Args:
-        coordinator: host and port where process 0 listens, HOST:PORT.
+        coordinator: HOST:PORT on which process 0 listens.
         processes: number of processes.
         process: index of this process, from 0.
         detect: without the arguments above, join the processes of a Slurm step, of Open MPI or of
             a TPU pod, if JAX detects one.
-        heartbeat: seconds without a sign of life after which a process counts as lost.
+        heartbeat: seconds without a heartbeat after which a process counts as lost.
 
     Raises:
-        UserError: the arguments don't fit together, or the coordinator's port is taken.
+        UserError: the arguments are inconsistent, or the coordinator's port is in use.
     """
     global _group
     if not 1 <= heartbeat <= MAX_HEARTBEAT:
         raise UserError(
             f"--heartbeat must be between 1 and {MAX_HEARTBEAT} seconds, not {heartbeat}"
         )
-    place, cluster = (coordinator, processes, process), None
-    if place != (None, None, None):
-        validate_process_args(*place)
+    options, cluster = (coordinator, processes, process), None
+    if options != (None, None, None):
+        validate_process_args(*options)
         if processes == 1:
             return
     elif not detect or (cluster := detect_cluster()) is None:
         return
-    # Of a lost process XLA writes pages. 1 is what JAX sets where a user has not.
+    # XLA logs pages about a lost process. JAX sets 1 unless the user has set another level.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    _group = _connected(place, cluster, heartbeat)
-    sys.excepthook = _failed
+    _group = _connect(options, cluster, heartbeat)
+    sys.excepthook = _abort_after_traceback
 
 
 def process_count() -> int:
-    """How many processes the run has."""
+    """Return the number of processes of the run."""
     return _group.processes if _group else 1
 
 
 def is_process0() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Return True in the process that writes files and prints."""
     return _group is None or _group.process == 0
 
 
 def all_gather(tag: str, value: Any) -> list:
-    """All-gather a JSON value: the list of all processes' values, in their order.
+    """Return the list of all processes' JSON values, in the order of the processes.
 
-    To be called by the main thread of all processes, which wait for each other.
+    The main thread of every process must call it; they wait for each other.
 
     Args:
         tag: name of this exchange, the same in all processes.
 
     Raises:
-        RuntimeError: the processes have come to different exchanges; raised in all.
+        RuntimeError: the processes called it with different tags; raised in all.
     """
     if (group := _group) is None:
         return [json.loads(json.dumps(value))]
@@ -154,16 +152,13 @@ def all_gather(tag: str, value: Any) -> list:
 
 
 def broadcast_from_process0(function: Callable[[], T]) -> T:
-    """Call a function in process 0 only and broadcast its result, a JSON value, to all.
-
-    All processes go on when it has returned.
-    """
-    tag = getattr(function, "func", function).__qualname__  # of a partial, too
+    """Call a function in process 0 only and return its result, a JSON value, in all processes."""
+    tag = getattr(function, "func", function).__qualname__  # also for a partial
     return all_gather(tag, function() if is_process0() else None)[0]
 
 
 def _wait_for(key: str) -> str:
-    """A value as soon as some process has set it; Ctrl-C is heard meanwhile."""
+    """Wait until another process has set a value and return it; Ctrl-C interrupts the wait."""
     while True:
         try:
             return _group.client.blocking_key_value_get(key, POLL_SECONDS * 1000)
@@ -173,7 +168,7 @@ def _wait_for(key: str) -> str:
 
 
 def shutdown() -> None:
-    """Wait until all have come to the end of the program, and go together."""
+    """Leave the group when all processes have reached the end of the program."""
     global _group
     if _group is None:
         return
@@ -185,34 +180,36 @@ def shutdown() -> None:
 
 
 def abort(code: int) -> NoReturn:
-    """End this process at once: else it would wait for the others, which may wait for it."""
+    """End this process at once; a normal exit would wait for processes that may wait for it."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         logging.shutdown()
     os._exit(code)
 
 
-def _failed(*error: Any) -> None:
-    """What is called with an error of our own, before the process ends by it."""
+def _abort_after_traceback(*error: Any) -> None:
+    """Replace `sys.excepthook`: print the traceback of an internal error, then end the process."""
     sys.__excepthook__(*error)
     abort(1)
 
 
 def peer_failure_message(error: BaseException) -> str | None:
     """Return a message for an error of JAX's runtime in one of several processes."""
-    # XLA raises its status, "UNKNOWN: Gloo all-reduce failed" say, in one of these two.
-    by_xla = isinstance(error, RuntimeError | ValueError) and re.match("[A-Z_]+: ", str(error))
-    if _group is None or not by_xla:
+    # XLA raises its status, "UNKNOWN: Gloo all-reduce failed" say, as one of these two types.
+    is_status = isinstance(error, RuntimeError | ValueError) and re.match("[A-Z_]+: ", str(error))
+    if _group is None or not is_status:
         return None
-    time.sleep(POLL_SECONDS)  # so that `tlite launch` sees first which one has ended, and how
-    return f"{LOST}, and what was saved is intact: {first_line(error)}"
+    time.sleep(POLL_SECONDS)  # so that `tlite launch` first sees which process has ended
+    return f"{LOST}, saved checkpoints are intact: {first_line(error)}"
 
 
 def validate_process_args(
     coordinator: str | None, processes: int | None, process: int | None
 ) -> None:
-    """Raises a `UserError` where the options that name a place don't fit together; or the port is
-    taken, of which JAX dies without a word."""
+    """Raise a `UserError` if the options are inconsistent, or the coordinator's port is in use.
+
+    JAX itself would abort without a message if the port is in use.
+    """
     if None in (coordinator, processes, process):
         raise UserError(
             "one of several processes needs --coordinator HOST:PORT, --processes N and --process I"
@@ -234,14 +231,14 @@ def validate_process_args(
 
 
 def detect_cluster() -> str | None:
-    """Return JAX's name of the environment that has started several processes, or None.
+    """Return JAX's name of the cluster that started several processes, or None.
 
     Raises:
-        UserError: Open MPI has started several processes, but JAX can't detect where they meet.
+        UserError: Open MPI started several processes, but JAX can't detect their coordinator.
     """
     if int(os.environ.get(f"{MPI}SIZE", 1)) > 1 and "OMPI_MCA_orte_hnp_uri" not in os.environ:
         raise UserError(
-            "this Open MPI does not say where its processes can meet: give each --coordinator "
+            "this Open MPI provides no coordinator's address: give each process --coordinator "
             f"HOST:PORT, --processes ${MPI}SIZE and --process ${MPI}RANK, or --distributed off"
         )
     from jax._src.clusters import ClusterEnv
@@ -257,60 +254,63 @@ def detect_cluster() -> str | None:
 def local_devices() -> list[int] | None:
     """Return `local_device_ids` for `jax.distributed.initialize` in a cluster.
 
-    []: all visible GPUs, if the scheduler gives each process its own GPUs or a whole machine; else
-    None: one GPU, by the process's number on its machine.
+    [] selects all visible GPUs: the scheduler gives each process its own GPUs or its own machine.
+    None selects one GPU, by the process's number on its machine.
     """
-    here = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
-    sees_one = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
-    return [] if sees_one or here == "1" or here.startswith("1(") else None
+    tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
+    has_one_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
+    return [] if has_one_gpu or tasks == "1" or tasks.startswith("1(") else None
 
 
-def _connected(place: tuple, cluster: str | None, heartbeat: int) -> ProcessGroup:
+def _connect(options: tuple, cluster: str | None, heartbeat: int) -> ProcessGroup:
     """Start JAX's runtime in a thread, so that Ctrl-C ends the wait."""
     import jax
     from jax._src.distributed import global_state  # Orbax takes its client from there too
 
-    # Its notifier would swallow SIGTERM; the training loop hears that by itself.
+    # Its notifier would swallow SIGTERM, which the training loop handles.
     jax.config.update("jax_enable_preemption_service", False)
-    # Nor is the coordinator looked for behind the environment's http_proxy: that may never answer.
+    # The coordinator must not be reached through http_proxy, which may never answer.
     jax.config.update("jax_check_proxy_envs", False)
-    coordinator, failed = place[0], []
+    coordinator, errors = options[0], []
     if coordinator:
         os.environ["no_grpc_proxy"] = coordinator.rpartition(":")[0].strip("[]")  # noqa: SIM112
 
     def connect():
         try:
             jax.distributed.initialize(
-                *place,
+                *options,
                 None if coordinator else local_devices(),
                 cluster_detection_method=cluster or "deactivate",
-                initialization_timeout=PATIENCE,
+                initialization_timeout=JOIN_SECONDS,
                 heartbeat_timeout_seconds=heartbeat,
             )
-            _quiet(first=global_state.process_id == 0)
-            jax.devices()  # all start together: one alone would wait for the others, for minutes
+            _redirect_output(is_first=global_state.process_id == 0)
+            jax.devices()  # waits for the other processes, at most for minutes
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.05)
-    if failed:
-        reason = " ".join(str(failed[0]).split())[:200]
+    if errors:
+        reason = " ".join(str(errors[0]).split())[:200]
         alone = " (--distributed off trains in this process alone)" if cluster else ""
         raise UserError(f"can't join the run: {reason}{alone}")
     return ProcessGroup(global_state.client, global_state.num_processes, global_state.process_id)
 
 
-def _quiet(first: bool) -> None:
-    """Let only the first process print, and nothing of what gloo writes to standard output."""
-    sys.stdout.flush()
-    null = os.open(os.devnull, os.O_WRONLY)
-    sys.stdout = text_stream(sys.stdout, Output(os.dup(1 if first else null), "w"))
+def _redirect_output(is_first: bool) -> None:
+    """Let only process 0 print, and keep what Gloo writes to file descriptor 1 off its output."""
+    before, null = sys.stdout, os.open(os.devnull, os.O_WRONLY)
+    before.flush()
+    sys.stdout = open(  # noqa: SIM115
+        os.dup(1 if is_first else null), "w", encoding=before.encoding, errors="replace"
+    )
+    sys.stdout.reconfigure(write_through=before.write_through)
     os.dup2(null, 1)
     os.close(null)
-    if not first:  # what all are warned of, the first one says
+    if not is_first:  # process 0 prints the same warnings
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
 
