@@ -47,5 +47,5 @@ def test_pictures_do_not_replace_other_files(works, fails):
         assert works("inspect {run} --to mine").endswith("mine/index.html\n")
     (other := Path("other")).mkdir()
     (other / "cat.png").touch()
-    assert "other has files that are no page's" in fails("inspect {run} --to other")
+    assert "other has files that are not from inspect" in fails("inspect {run} --to other")
     assert [*other.iterdir()] == [other / "cat.png"]

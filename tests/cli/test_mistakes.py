@@ -62,7 +62,7 @@ MISTAKES = {
     "evaluate {classifier} --replica 2": "no replica 2: the run has 2",
     "train reviews_demo --min-document-frequency 99999": "no word is in 99,999 texts",
     "train reviews_demo --reviews 60 --num-classes 3": "num_classes is 3, but the data has 5",
-    "inspect {classifier} --text ''": "the text to look at is empty",
+    "inspect {classifier} --text ''": "the text to inspect is empty",
     "inspect {classifier} --text ☕": "no word in it",
     "inspect {classifier} --replica 2": "no replica 2: the run has 2",
     "inspect {classifier} --checkpoint 3": "no checkpoint 3: .*2, 4",

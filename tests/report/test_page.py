@@ -1,4 +1,4 @@
-"""The page: no token, caption or title is read as HTML, and it is there once it is whole."""
+"""The page escapes tokens, captions and titles, and appears only when it is complete."""
 
 import base64
 import html
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.pictures.marks import readable, symbols
-from tlite.report.page import SCRIPT, Page, coloured_by_loss, new_page, sample
+from tlite.report.page import SCRIPT, Page, new_page, preformatted, render_losses
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
@@ -22,7 +22,7 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 @pytest.fixture(scope="module")
 def new(tmp_path_factory):
-    """A page without pictures, in a folder of all."""
+    """Return a function that makes pages without pictures in one folder."""
     folder = tmp_path_factory.mktemp("page")
     return lambda title="": Page(folder, title)
 
@@ -34,7 +34,7 @@ def with_heads(page, queries, keys):
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, min_size=1, max_size=4))
-def test_any_tokens_come_through_the_head_view_as_symbols(new, queries, keys):
+def test_the_head_view_shows_any_tokens_as_symbols(new, queries, keys):
     page, queries, keys = new(), [*queries, "</script>", "\f"], [*keys, "<!--<script>"]
     weights = with_heads(page, queries, keys)
     content = page.content()
@@ -47,10 +47,10 @@ def test_any_tokens_come_through_the_head_view_as_symbols(new, queries, keys):
     np.testing.assert_allclose(np.array(data["weights"]) / 1000, weights, atol=5.1e-4)
 
 
-def test_a_picture_is_in_the_page_itself_with_a_caption_and_its_figure_is_closed(new):
+def test_a_picture_is_embedded_with_its_caption_and_closed(new):
     page, mine = new(), plt.figure()
-    told = "a < b & \"c\" 'd'\f."
-    page.draw("similarity-{name}", plt.figure().add_subplot(), name="of a", told=told)
+    caption = "a < b & \"c\" 'd'\f."
+    page.draw("similarity-{name}", plt.figure().add_subplot(), name="of a", caption=caption)
     assert plt.get_fignums() == [mine.number]
     plt.close(mine)
     found = re.fullmatch(
@@ -59,20 +59,20 @@ def test_a_picture_is_in_the_page_itself_with_a_caption_and_its_figure_is_closed
         *page.topics["Positions"],
     )
     assert base64.b64decode(found[1]) == (page.folder / "similarity-of-a.png").read_bytes()
-    assert html.unescape(found[2]) == readable(told)
+    assert html.unescape(found[2]) == readable(caption)
 
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.sets(st.sampled_from(["Data", "Heads", "Training"])))
-def test_facts_come_first_then_the_heads_then_topics_in_their_order(new, title, names, topics):
+def test_facts_come_first_then_heads_then_topics_in_order(new, title, names, topics):
     page = new(title)
     for name in names:
-        page.tell_html(name, sample(name))
+        page.add_html_fact(name, preformatted(name))
     with_heads(page, "ab", "ab")
     for topic in topics:
-        page.add(topic, f"<p>{topic}</p>", "A sentence.")
+        page.add_figure(topic, f"<p>{topic}</p>", "A sentence.")
     whole = page.content()
     assert f"<title>{html.escape(readable(title))}</title>" in whole
-    parts = [f"<dt>{html.escape(n)}</dt><dd>{sample(n)}</dd>" for n in names]
+    parts = [f"<dt>{html.escape(n)}</dt><dd>{preformatted(n)}</dd>" for n in names]
     parts += ['<div class="heads">', SCRIPT]
     parts += [f"<p>{topic}</p>" for topic in ("Heads", "Training", "Data") if topic in topics]
     at = whole.index(f"<h1>{html.escape(readable(title))}</h1>")
@@ -81,12 +81,12 @@ def test_facts_come_first_then_the_heads_then_topics_in_their_order(new, title, 
     assert whole.count("<details>") == len(topics)  # none is open
 
 
-def test_the_page_takes_the_place_of_the_folder_once_it_is_whole(tmp_path):
+def test_a_complete_page_replaces_the_folder(tmp_path):
     folder = tmp_path / "inspection"
     for name in ("first", "second"):
         with new_page(folder, name) as page:
             plt.figure()
-            page.tell("Name", name, "", "again")
+            page.add_fact("Name", name, "", "again")
         assert f"<dd>{name}, again</dd>" in (folder / "index.html").read_text()
     with pytest.raises(ValueError, match="no"), new_page(folder, "third"):
         raise ValueError("no")
@@ -97,7 +97,7 @@ def test_the_page_takes_the_place_of_the_folder_once_it_is_whole(tmp_path):
 
 @given(TEXT)
 def test_a_sample_is_text_without_control_characters(text):
-    inside = sample(text).removeprefix("<pre>").removesuffix("</pre>")
+    inside = preformatted(text).removeprefix("<pre>").removesuffix("</pre>")
     assert not re.search(f"[<>]|{CONTROL.pattern}", inside)
     assert html.unescape(inside) == readable(text)
 
@@ -106,9 +106,9 @@ SPAN = r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bit
 
 
 @given(st.lists(st.tuples(TEXT, st.floats(0, 30, width=32)), min_size=1, max_size=5))
-def test_the_ground_is_the_redder_the_larger_the_loss_and_no_token_is_read_as_html(pairs):
+def test_redness_grows_with_the_loss_and_tokens_are_escaped(pairs):
     tokens, losses = zip(*pairs, strict=True)
-    shown = coloured_by_loss(tokens, np.array(losses))
+    shown = render_losses(tokens, np.array(losses))
     inside = shown.removeprefix('<p class="text">').removesuffix("</p>")
     assert re.sub(SPAN, "", inside, flags=re.S) == ""
     spans = re.findall(SPAN, inside, re.S)

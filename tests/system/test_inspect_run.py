@@ -245,7 +245,7 @@ def test_a_classifier_with_ngrams_is_drawn_without_its_features(untrained, drawn
 @pytest.mark.parametrize(
     ("experiment", "changes", "message"),
     [
-        (TRANSFORMER, {"padding": "unknown"}, "the text to look at has no word in it"),
+        (TRANSFORMER, {"padding": "unknown"}, "no word in it"),
         (LOGISTIC, {}, "a logistic regression has no attention"),
         (TRANSFORMER, {"sentences": 2}, "sentence by sentence"),
     ],

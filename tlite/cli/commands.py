@@ -721,13 +721,12 @@ class Inspect(RunOptions):
         from tlite.runs.models import check_replica
 
         folder = find_run(self.run)
-        settings = self.checkpoint, self.replica, self.text, self.to
         if is_pretrained(folder):
-            path = inspect_pretrained(folder, *settings)
+            path = inspect_pretrained(folder, self.checkpoint, self.replica, self.text, self.to)
         else:
             run = Run.open(folder)
             check_replica(self.replica, run.experiment.training.seeds)
-            path = inspect_run(run, *settings)
+            path = inspect_run(run, self.checkpoint, self.replica, self.text, self.to)
         number = len(list(path.parent.glob("*.png")))
         print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
 

@@ -1,4 +1,4 @@
-"""The page of a run or of a pretrained model: what it is, what its heads look at, and pictures."""
+"""Write a page on a run or a pretrained model: facts, attention of its heads, and pictures."""
 
 from tlite.report.page import Page, new_page
 from tlite.report.runs import inspect_pretrained, inspect_run
