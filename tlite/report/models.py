@@ -38,6 +38,11 @@ HEAD_PATTERNS = {
     "duplicate": "earlier tokens equal to the query",
     "induction": "the tokens after those, which copying needs",
 }
+SEQ2SEQ_ATTENTION = (
+    "encoder.blocks.*.attention",
+    "decoder.blocks.*.attention",
+    "decoder.blocks.*.cross_attention",
+)
 # Return the logits, and the attention weights by name.
 run_with_attention = jax.jit(partial(inspection.run, capture="*attention.weights"))
 logit_lens_top_k = jax.jit(inspection.logit_lens_top_k, static_argnames="k")
@@ -47,9 +52,7 @@ def add_size(page: Page, model) -> None:
     """Add the number of parameters and the sizes of a model."""
     config, blocks = model.config, f"{model.config.num_blocks} blocks"
     if hasattr(model, "decoder"):
-        blocks = (
-            f"{config.num_blocks} encoder blocks and {config.num_decoder_blocks} decoder blocks"
-        )
+        blocks = f"{config.num_blocks} encoder and {config.num_decoder_blocks} decoder blocks"
     is_custom = isinstance(config.positions, PositionsFunction)
     page.add_fact(
         "Size",
@@ -205,7 +208,6 @@ def draw_seq2seq(
     lines += [] if reference is None else [f"reference: {reference}"]
     page.add_html_fact("Sample", preformatted("\n".join(lines)))
     inputs = jnp.asarray(source), jnp.asarray(target)
-    encoder, decoder = model.encoder, model.decoder
     sources, targets = map(token_labels, tokenizers, (source, target))
     _, weights = run_with_attention(model, *inputs)
 
@@ -215,23 +217,31 @@ def draw_seq2seq(
 
     cross = select("decoder.*.cross_attention")
     draw_attention(page, "cross-attention", cross, None, targets, sources)
-    draw_attention(page, "encoder", select("encoder.*.attention"), encoder, sources, sources)
-    draw_attention(page, "decoder", select("decoder.*.attention"), decoder, targets, targets)
-    draw_positions(page, encoder)
-    if getattr(decoder, positions_name(decoder.config)) is not None:
-        draw_positions(page, decoder, "-decoder")
-    is_separate = model.config.head.embeddings == "separate"
-    shown = source if is_separate else [*source, *target]
-    draw_vocabulary(page, encoder.embedding.table, tokenizers[0], shown)
-    if is_separate:
-        title, table = "The embeddings of target tokens", decoder.embedding.table
-        draw_vocabulary(page, table, tokenizers[1], target, "target-embedding", title)
+    draw_attention(page, "encoder", select("encoder.*.attention"), model.encoder, sources, sources)
+    draw_attention(page, "decoder", select("decoder.*.attention"), model.decoder, targets, targets)
+    draw_seq2seq_embeddings(page, model, tokenizers, source, target)
     if len(targets) > 1:
         draw_alignment(page, cross.values(), targets, sources)
         draw_predictions(page, model, inputs, tokenizers[1])
-        for name in ("encoder.{}.attention", "decoder.{}.attention", "decoder.{}.cross_attention"):
-            loss, layer = next_token_loss(inputs[1]), name.format("blocks.*")
+        loss = next_token_loss(inputs[1])
+        for layer in SEQ2SEQ_ATTENTION:
             draw_ablation(page, model, inputs, loss, "the written target", layer)
+
+
+def draw_seq2seq_embeddings(
+    page: Page, model, tokenizers: tuple, source: Source, target: Tokens
+) -> None:
+    """Draw positions and embeddings of encoder and decoder."""
+    encoder, decoder = model.encoder, model.decoder
+    draw_positions(page, encoder)
+    if getattr(decoder, positions_name(decoder.config)) is not None:
+        draw_positions(page, decoder, "-decoder")
+    if model.config.head.embeddings == "separate":
+        draw_vocabulary(page, encoder.embedding.table, tokenizers[0], source)
+        title, table = "The embeddings of target tokens", decoder.embedding.table
+        draw_vocabulary(page, table, tokenizers[1], target, "target-embedding", title)
+    else:
+        draw_vocabulary(page, encoder.embedding.table, tokenizers[0], [*source, *target])
 
 
 # Pictures

@@ -35,24 +35,20 @@ TOPICS = {
 }
 PICTURES = {
     "Predictions": {
-        "next-token": "The most probable next tokens below each token of the text: the stronger "
-        "the colour, the more probable.",
-        "tokens": "The most probable tokens at each position of the text: the stronger the colour, "
-        "the more probable.",
-        "logit-lens": "The logit lens: the prediction of {which} token if the model ended after "
-        "the embedding, after block 0, and so on.",
-        "filled-in": "The most probable tokens at each position when its token alone is masked: "
-        "the stronger the colour, the more probable.",
+        "next-token": "The most probable next tokens below each token; stronger is more probable.",
+        "tokens": "The most probable tokens at each position; stronger is more probable.",
+        "logit-lens": "The logit lens: predictions of {which} token from the residual stream after "
+        "the embedding and after each block.",
+        "filled-in": "The most probable tokens at each position when its token alone is masked.",
         "loss-by-position": "The validation loss by the number of tokens seen: where it falls, a "
         "longer context helps.",
-        "saliency": "What speaks for {name!r}, which has probability {share:.3f}: words with a "
-        "green bar support it, words with a red bar oppose it.",
+        "saliency": "Saliency for {name!r}, which has probability {share:.3f}: green words support "
+        "it, red words oppose it.",
     },
     "Heads": {
         "head-{kind}": "The attention of each head to {keys}, on random tokens written twice: 0 is "
         "none, 1 all. The scale ends at the largest score.",
-        "{kind}-by-step": "The {kind} score at the checkpoints of the run, a panel for each block: "
-        "a rising line is a head that learns this pattern.",
+        "{kind}-by-step": "The {kind} score at each checkpoint of the run, a panel for each block.",
         "ablation{suffix}": "The increase of the loss on {of} ({loss:.2f} nats) when the output of "
         "one {head} is set to zero: red heads help, blue heads harm.",
         "patching": "Activation patching: changing token {middle} of the text changes the "
@@ -60,20 +56,18 @@ PICTURES = {
         "that value when the clean residual stream is restored at one block and position.",
     },
     "Attention": {
-        "{layer}": "Block {block}{part}: each row is a query and its attention to the keys."
-        "{hatched}",
-        "alignment": "The attention of each written token (rows) to the source (columns), a mean "
-        "over the heads of each decoder block: in a translator, the words that correspond.",
+        "{layer}": "Block {block}{part}: attention from queries (rows) to keys.{hatched}",
+        "alignment": "Attention from written tokens (rows) to the source (columns), a mean over "
+        "the heads of each decoder block: in a translator, corresponding words.",
     },
     "Positions": {
-        "positions-{name}": "The {kind} positions: row t is added to the embedding of the token at "
-        "position t.",
+        "positions-{name}": "The {kind} positions: row t is added to the embedding of token t.",
         "position-curves-{name}": "Some columns of that table over the positions.",
-        "angles-{name}": "Rotary positions: the cosine of the angle by which the pair of columns i "
-        "of each query and key is rotated at position t. The first pairs rotate fastest.",
+        "angles-{name}": "Rotary positions: the cosine of the angle by which each pair of columns "
+        "of queries and keys is rotated. The first pairs rotate fastest.",
         "similarity-{name}": "{caption}",
-        "bias-{name}": "The bias that {kind} positions add to the score of a key, by its distance "
-        "from the query. A head whose line falls fast attends to near keys.",
+        "bias-{name}": "The bias that {kind} positions add to scores, by the distance of key and "
+        "query. A head whose line falls fast attends to near keys.",
     },
     "Embeddings": {
         "{name}-{method}": "{title} in two dimensions, {by}. Capitals are blue, small letters "
@@ -85,8 +79,7 @@ PICTURES = {
         "validation split; the band is one standard deviation over replicas.",
     },
     "Data": {
-        "frequencies-{kind}": "The most frequent {kind}s of the text, with their share of all "
-        "{kind}s.",
+        "frequencies-{kind}": "The most frequent {kind}s, with their share of all {kind}s.",
         "lengths-{kind}": "The distribution of {kind} lengths without the longest 1 %.",
     },
 }

@@ -1,7 +1,4 @@
-"""Metrics of a run for TensorBoard or Weights & Biases.
-
-A process of its own reads metrics.jsonl, also while the run trains, which does not depend on it.
-"""
+"""Write the metrics of a run for TensorBoard or Weights & Biases, also while it trains."""
 
 import contextlib
 import json
@@ -26,9 +23,7 @@ WriterContext = contextlib.AbstractContextManager[Write]
 
 
 def follow(folder: Path, to: Literal["tensorboard", "wandb"]) -> None:
-    """Write the metrics of a run, and those that are added, until the run has ended.
-
-    If a resumed run has truncated metrics.jsonl, all is written again.
+    """Write the metrics of a run until it has ended; start again if metrics.jsonl was truncated.
 
     Raises:
         UserError: the folder is not a run's, or a package is missing.
@@ -44,9 +39,8 @@ def follow(folder: Path, to: Literal["tensorboard", "wandb"]) -> None:
 def read_training(folder: Path) -> TrainingConfig:
     """Return the training config of a run, which `train --resume --steps` may have changed."""
     try:
-        return from_dict(
-            TrainingConfig, experiment_fields(read_config(folder / RUN)["experiment"])["training"]
-        )
+        fields = experiment_fields(read_config(folder / RUN)["experiment"])
+        return from_dict(TrainingConfig, fields["training"])
     except ValueError as error:
         raise UserError(f"this version of tlite can't read {folder / RUN}: {error}") from error
 
@@ -85,8 +79,8 @@ def read_values(line: dict) -> Iterator[tuple[str, str, float | int]]:
 def tensorboard(folder: Path) -> Iterator[Write]:
     """Write event files into the run's folder `tensorboard`, and those of replicas below it.
 
-    TensorBoard then draws the replicas as lines of one picture. Each file starts a session, so that
-    TensorBoard drops the points of files before.
+    TensorBoard draws the replicas as lines of one picture. Each file starts a session, so that
+    TensorBoard drops the points of earlier files.
     """
     # tensorboardX's `SummaryWriter` waits forever for a thread that a full disk has ended.
     from tensorboardX.event_file_writer import EventsWriter
@@ -146,7 +140,7 @@ class Tracker(NamedTuple):
     package: str
     open: Callable[[Path], WriterContext]
     command: str
-    """Shows or uploads the folder that follows."""
+    """Command that shows or uploads the folder appended to it."""
 
 
 WRITERS = {
