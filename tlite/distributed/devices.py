@@ -1,4 +1,4 @@
-"""What the command line sets before JAX starts: CPU cores as devices, and a compilation cache."""
+"""Settings of JAX for the command line: CPU cores as devices, and a compilation cache."""
 
 import contextlib
 import importlib.metadata
@@ -10,15 +10,15 @@ from pathlib import Path
 from tlite.errors import UserError, first_line
 
 MAX_CACHE_BYTES = 2 * 2**30
-"""Limit of the cache of compiled programs; JAX's own needs another package and locks."""
+"""Size limit of the cache of compiled programs; JAX's own limit needs another package and locks."""
 
 
 def prepare_devices() -> None:
-    """Make every core of a CPU a device of its own and keep compiled programs between runs.
+    """Make every CPU core a device and cache compiled programs between runs.
 
     Small models gain most: one thread pool over two cores trains the 44k-parameter generator
     slower than two devices of one core each. A GPU or TPU, where JAX finds one, is used instead.
-    JAX is not imported for it: it reads its settings from the environment, and yours are kept.
+    The settings are environment variables, so JAX need not be imported; those already set stay.
     """
     compiled = cache_folder() / "compiled"
     prune(compiled, MAX_CACHE_BYTES)
@@ -37,7 +37,7 @@ def prepare_devices() -> None:
 
 
 def prune(folder: Path, max_bytes: int) -> None:
-    """Delete the oldest files of a folder until the rest have at most so many bytes."""
+    """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes."""
     total = 0
     with contextlib.suppress(OSError):  # no folder yet, or another process prunes too
         files = [(entry.stat(), entry.path) for entry in os.scandir(folder)]
@@ -59,8 +59,10 @@ def lack_of_platform() -> str | None:
 
 
 def use_deterministic_operations() -> None:
-    """Ask XLA for operations on a GPU that repeat bit for bit; before JAX starts, and if it has a
-    GPU's plugin. On a CPU they do so anyway."""
+    """Make XLA's GPU operations repeat bit for bit, if a GPU plugin is installed.
+
+    Call it before JAX starts. Operations on a CPU always repeat.
+    """
     names = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_gpu_deterministic_ops" not in flags and re.search("cuda|rocm", " ".join(names)):
@@ -68,12 +70,12 @@ def use_deterministic_operations() -> None:
 
 
 def num_cores() -> int:
-    """The cores this process may run on."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_folder() -> Path:
-    """`tlite` in the user's cache folder: what can be made or fetched again.
+    """Return the folder `tlite` in the user's cache folder, for files that can be made again.
 
     Raises:
         UserError: there is no home folder.
