@@ -70,7 +70,7 @@ _user_classes: dict[type, "type[Run]"] = {}
 
 
 class Built(NamedTuple):
-    """What an experiment trains on, from one pass over its data."""
+    """An experiment with its tokenizer and data, from one pass over the data."""
 
     experiment: Any
     """The experiment with the sizes and settings that its data decides."""
@@ -83,16 +83,16 @@ class Built(NamedTuple):
 
 
 def run_class(experiment: Any) -> "type[Run]":
-    """Return the class of an experiment's runs: its own, or that of the nearest base class.
+    """Return the class of an experiment's runs, registered for its type or its nearest base.
 
     Raises:
-        UserError: there is none.
+        UserError: no class is registered.
     """
     for base in type(experiment).__mro__:
         if base in _user_classes:
             return _user_classes[base]
-        if (place := CLASSES.get(base.__name__)) and base.__module__.startswith("tlite."):
-            module, name = place.split(":")
+        if (path := CLASSES.get(base.__name__)) and base.__module__.startswith("tlite."):
+            module, name = path.split(":")
             return getattr(importlib.import_module(module), name)
     names = ", ".join(CLASSES)
     raise UserError(f"a {type(experiment).__name__} can't be trained: derive it from {names}")
@@ -102,7 +102,7 @@ def build(experiment: Any, data: Any = None) -> Built:
     """Read the data of a resolved experiment and fit tokenizer and model sizes to it.
 
     Args:
-        data: what `load_data` of the run's class returned; it is read unless given.
+        data: result of `load_data` of the run's class; None: call it.
 
     Raises:
         UserError: the data can't be read or does not fit the experiment, a component of the
@@ -261,12 +261,12 @@ class Run(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def fingerprint(cls, data: Any) -> dict[str, Any]:
-        """Return sizes and SHA-256 of what `load_data` returned, as JSON."""
+        """Return sizes and SHA-256 of the result of `load_data`, as JSON."""
 
     @classmethod
     @abc.abstractmethod
     def build(cls, experiment: Any, data: Any) -> Built:
-        """Fit tokenizer and sizes of a new run to what `load_data` returned."""
+        """Fit tokenizer and sizes of a new run to the result of `load_data`."""
 
     @classmethod
     @abc.abstractmethod
@@ -280,7 +280,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def make_task(self) -> Task:
-        """Return what is trained: the initial model, its loss and its evaluation."""
+        """Return the initial model with its loss and its evaluation."""
 
     @abc.abstractmethod
     def make_trainer(self) -> Trainer:
@@ -318,7 +318,7 @@ class Run(abc.ABC):
         return load_init(init_from, model, getattr(model, "num_classes", None)).arrays
 
     def extra_metrics(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
-        """Return validation metrics beside the task's, (M,) each."""
+        """Return validation metrics in addition to the task's, (M,) each."""
         return {}
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
@@ -409,7 +409,7 @@ class Run(abc.ABC):
             print(f"warning: {warning}", file=sys.stderr)
 
     def warnings(self) -> Iterable[str]:
-        """Yield what makes the results of this run less certain than they look."""
+        """Yield warnings about sources of variance that the run's intervals do not include."""
         experiment = self.experiment
         seeds, stage = experiment.training.seeds, getattr(experiment, "pretraining", None)
         is_pretrained = getattr(experiment, "init_from", None) or (
@@ -484,7 +484,7 @@ class Run(abc.ABC):
             print(f"once everything is chosen: {command('evaluate', path)} --split test")
 
     def save_sample(self, step: int, text: str) -> None:
-        """Write what a model has generated at a step into the folder `samples`."""
+        """Write the text generated at a step to the folder `samples`."""
         if distributed.is_process0():
             with disk_errors(self.dir.samples):
                 self.dir.samples.mkdir(exist_ok=True)
@@ -515,7 +515,7 @@ class ExamplesRun(Run):
     """A run whose data is a list of examples per split: texts with labels, pairs of sentences."""
 
     unit: ClassVar[str]
-    """What examples are called: texts."""
+    """Plural name of the examples, such as texts."""
 
     @classmethod
     @abc.abstractmethod
@@ -585,9 +585,9 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
     """Return the newest folder whose config equals a new one, or "".
 
     Args:
-        name: of the experiment; folders in runs/NAME are looked at unless `dir` is given.
+        name: of the experiment; without `dir`, the folders in runs/NAME are compared.
         config: name of the config file.
-        read: folder -> what its config says, and what the new one would say.
+        read: folder -> content of its config, and of the config of a new run.
 
     Raises:
         UserError: `dir` has another experiment.
@@ -608,7 +608,7 @@ def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
     """Return the experiment with model sizes that its data decides, by dotted field of the model.
 
     Args:
-        source: what decides them, for the message.
+        source: of the sizes, for the message.
 
     Raises:
         UserError: the experiment sets another size.
@@ -668,9 +668,9 @@ def print_inputs(experiment: Any, splits: Iterable[Part] = ("training", "validat
     """Print the files that an experiment reads, before they are read.
 
     Raises:
-        UserError: one of them is no regular file.
+        UserError: one of them is not a regular file.
     """
-    if not hasattr(experiment.data, "reads"):  # synthetic, or a part of Python
+    if not hasattr(experiment.data, "reads"):  # synthetic, or from the standard library
         return
     paths = [path for split in splits for path in experiment.data.reads(split)]
     if "training" in splits:
