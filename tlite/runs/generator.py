@@ -135,7 +135,7 @@ class GeneratorRun(Run):
 
     @property
     def text(self) -> str:
-        """The first part of the training text, for pictures."""
+        """The beginning of the training text, for pictures."""
         return self.tokenizer.decode(self.data.train.read(MAX_SHOWN))
 
     def validation(self, split: str = "validation"):
@@ -328,7 +328,7 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     """Return the tokens (T,) of a prompt; of an empty one the token that ends a text.
 
     Raises:
-        UserError: there are none.
+        UserError: the prompt has no tokens.
     """
     if not prompt and (ends := end_ids(tokenizer)):
         return np.array(ends, np.int32)
@@ -451,7 +451,7 @@ def corpus_splits(
 def text_splits(
     experiment: GeneratorExperiment, tokenizer: Tokenizer, text: str
 ) -> list[TextSplit]:
-    """Return the training and the validation split of a text, whose last part is for validation.
+    """Return the training split of a text and the validation split, which is the end of the text.
 
     The text is cut, so that the bytes of a split are known exactly; with a pretrained model its
     tokens are.
