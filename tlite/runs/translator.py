@@ -1,4 +1,4 @@
-"""Runs of a translator: pairs of sentences, their subwords, and how good the translations are."""
+"""Runs of a translator: pairs of sentences, their subwords, and scores of translations."""
 
 import copy
 import dataclasses
@@ -162,7 +162,7 @@ class TranslatorRun(ExamplesRun):
         self.print_scores(pairs, parameters, ensemble)
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
-        """[START] and the tokens of the best translation, as far as the model can read them."""
+        """Return [START] and the tokens of the best translation, cut to the model's context."""
         settings = {"beam": self.experiment.beam, "length_penalty": self.experiment.length_penalty}
         target = translate(model, [source], **settings)[0][0][0]
         config = self.experiment.model
@@ -231,32 +231,32 @@ def encode_pairs(
     Raises:
         UserError: one is longer than the model's context, and `truncate` is False.
     """
-    places = [pair.where for pair in pairs]
-    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
+    names = [pair.where for pair in pairs]
+    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], names)
     targets = tokenizer.encode_targets(pair.target for pair in pairs)
-    return sources, fit_context(experiment, targets, places, experiment.model.context + 1)
+    return sources, fit_context(experiment, targets, names, experiment.model.context + 1)
 
 
 def encode_sources(
     experiment: TranslatorExperiment,
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    places: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
     """Return the tokens of each sentence with the end symbol."""
-    places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
+    names = names or [f"line {number}" for number in range(1, len(texts) + 1)]
     sources = [np.asarray(ids, np.int32) for ids in tokenizer.encode_ids(texts)]
-    return fit_context(experiment, sources, places, experiment.model.context)
+    return fit_context(experiment, sources, names, experiment.model.context)
 
 
 def fit_context(
-    experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
+    experiment: TranslatorExperiment, rows: list[np.ndarray], names: Sequence[str], length: int
 ) -> list[np.ndarray]:
     """Return rows of at most `length` tokens, cut before the end symbol if `truncate` is True."""
-    for row, place in zip(rows, places, strict=True):
+    for row, name in zip(rows, names, strict=True):
         if len(row) > length and not experiment.truncate:
             raise UserError(
-                f"{place} has {len(row)} tokens, more than the context of "
+                f"{name} has {len(row)} tokens, more than the context of "
                 f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
                 "train with a larger --context"
             )
