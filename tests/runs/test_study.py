@@ -317,7 +317,9 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
     assert trained == ["smaller", "larger", "last"]
     complaint(resume_study, study, retry=["larger"])
     assert trained[3:] == ["larger"]
-    assert "'last' is no failed variant: larger" in complaint(resume_study, study, retry=["last"])
+    assert "'last' is not a failed variant: larger" in complaint(
+        resume_study, study, retry=["last"]
+    )
 
 
 def test_changed_data_of_a_study_is_an_error(base, tmp_path):

@@ -40,7 +40,7 @@ from tlite.training.sharding import out_of_memory
 
 
 class DatasetCache:
-    """Builds experiments; what several variants have in common is read and fitted once."""
+    """Builds experiments; data and tokenizers that variants share are read and fitted once."""
 
     def __init__(self):
         self._data: dict[str, Any] = {}
@@ -102,7 +102,9 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     failed = [variant.name for variant in study.variants if variant.failed]
     for name in retry:
         if name not in failed:
-            raise UserError(f"{name!r} is no failed variant: {', '.join(failed) or 'none failed'}")
+            raise UserError(
+                f"{name!r} is not a failed variant: {', '.join(failed) or 'none failed'}"
+            )
         study = study.changed(name, failed=None)
     distributed.assert_equal_across_processes(
         "study", {"study": [vars(v) for v in study.variants], "folder": str(folder.resolve())}
@@ -156,7 +158,7 @@ def resolve_precision(experiments: Mapping[str, Any]) -> dict[str, Any]:
 def resolve_attention(
     experiments: Mapping[str, Any], precisions: Mapping[str, Precision]
 ) -> dict[str, Any]:
-    """Set the precision of each variant, and "auto" attention to what all of a precision have."""
+    """Set each variant's precision, and one "auto" attention for all variants of a precision."""
     fastest = {
         precision: attention_of_all(
             [e.model for name, e in experiments.items() if precisions[name] == precision],
@@ -202,9 +204,9 @@ def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: Dat
     Raises:
         UserError: something can't be read or written, or no variant fits its data.
     """
-    name, taken = next(iter(experiments.values())).name, {"comparison", STUDY}
+    name, used = next(iter(experiments.values())).name, {"comparison", STUDY}
     variants = tuple(
-        make_variant(label, free_name(label, taken), experiment, datasets)
+        make_variant(label, free_name(label, used), experiment, datasets)
         for label, experiment in resolve_precision(experiments).items()
     )
     trainable = [variant for variant in variants if not variant.failed]
@@ -246,10 +248,10 @@ def comparable(variant: Variant) -> tuple[str, dict, dict, Any]:
     return variant.name, experiment, variant.data, tokenizer
 
 
-def free_name(name: str, taken: set[str]) -> str:
-    """Return a folder name for a variant that differs from those taken, also by case; add it."""
-    path = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in taken)
-    taken.add(path.name.casefold())
+def free_name(name: str, used: set[str]) -> str:
+    """Return a folder name for a variant that differs from those used, ignoring case; add it."""
+    path = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in used)
+    used.add(path.name.casefold())
     return path.name
 
 
@@ -262,7 +264,7 @@ def train_variants(study: Study, datasets: DatasetCache) -> Study:
     A variant that fails is recorded in study.json; the others are trained.
 
     Raises:
-        UserError: the study can't go on (a full disk), or at its end, some variants have failed.
+        UserError: the study can't continue (a full disk), or at its end, some variants have failed.
         Interrupted: by a signal; everything is saved.
     """
     for number, variant in enumerate(study.variants, 1):
@@ -280,7 +282,7 @@ def train_variants(study: Study, datasets: DatasetCache) -> Study:
 
 
 def has_run(folder: Path) -> bool:
-    """True if a variant's run has been created."""
+    """Return True if a variant's run has been created."""
     return distributed.broadcast_from_process0((folder / RUN).is_file)
 
 
