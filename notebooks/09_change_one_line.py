@@ -356,11 +356,12 @@ assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 
 # %% [markdown]
 #     tlite train mine.py --seeds 5       both, and a comparison as above
-#     tlite generate RUN --code mine.py   likewise evaluate, inspect and train --resume
+#     tlite generate RUN                  likewise evaluate, inspect and train --resume
 #
 # A run records the function's name and the SHA-256 of the file and of every file that it imports
-# from its folder, and no code. A run may come from anyone, so no command runs a file that only the
-# run names: you name the file, and it runs only if none of these files has changed since.
+# from its folder, and keeps a copy of them in its folder `code`: you may edit the file later, the
+# run goes on with its copy. A run may come from anyone, so a copy is executed only if you have
+# trained with these files yourself, or add `--trust` (in Python `trust=True`).
 #
 # ## Exercise
 #

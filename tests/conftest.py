@@ -27,6 +27,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         )
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["XDG_STATE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache/state")
 jax.config.update("jax_num_cpu_devices", 4)
 # Most of the time of a test is compilation: do less of it, here and in the processes tests start.
 # The flags halve the time that a small program takes; XLA ends where it does not know one.

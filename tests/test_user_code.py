@@ -1,6 +1,6 @@
-"""A user's own functions: described by file, name and SHA-256; run only from files that are named.
+"""User code: described by file, name and SHA-256; a run's copy is executed only with consent.
 
-Each file writes a line into `ran` when it is run, so that what must not run can be seen.
+The file `mine.py` writes a line into `ran` when it is executed.
 """
 
 import hashlib
@@ -18,11 +18,18 @@ import pytest
 from tests.helpers.complaints import complaint
 from tlite import user_code
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError, command
+from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import FeedForward, GeneratorConfig
 from tlite.runs.experiment_files import load_experiment
-from tlite.user_code import describe_code, find_code, name_files, run_file
+from tlite.user_code import (
+    allow_code,
+    describe_code,
+    exec_file,
+    find_code,
+    remember_code,
+    write_code,
+)
 
 MINE = """
 import dataclasses
@@ -70,15 +77,32 @@ experiment = GeneratorExperiment("mine", BuiltinText(), model)
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch):
-    """Forget the files that were named and run, as a new process; also a function that does so."""
+def forget(monkeypatch, tmp_path):
+    """Forget the files that were executed, as a new process; also a function that does so."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def call():
-        monkeypatch.setattr(user_code, "_named", [])
         monkeypatch.setattr(user_code, "_programs", {})
 
     call()
     return call
+
+
+@pytest.fixture
+def code(tmp_path, forget):
+    """A function that writes the code folder of a config, and then forgets as a new process."""
+
+    def write(values):
+        write_code(tmp_path / "code", values)
+        forget()
+        return tmp_path / "code"
+
+    return write
+
+
+def read_trusted(folder, values, kind=Experiment):
+    with allow_code(folder, trust=True):
+        return from_dict(kind, values)
 
 
 @pytest.fixture
@@ -109,7 +133,7 @@ def through_json(value):
 @pytest.mark.parametrize("name", ["squared", "tempered", "compiled", "Scaled"])
 def test_a_function_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine, name):
     """As it was when the file ran, whatever becomes of the file."""
-    function = getattr(run_file(mine), name)
+    function = getattr(exec_file(mine), name)
     expected = record(mine, name, "class" if name == "Scaled" else "function")
     assert user_code.name_of(function) == f"{name} of mine.py"
     mine.write_text("another = 1\n")
@@ -133,7 +157,7 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_function_that_no_config_can_name_is_refused(tmp_path, text):
     (tmp_path / "mine.py").write_text(text)
-    given = run_file(tmp_path / "mine.py").given
+    given = exec_file(tmp_path / "mine.py").given
     for describe, value in ((describe_code, given), (to_dict, FeedForward(activation=given))):
         with pytest.raises(UserError, match=re.escape(REFUSED[text])):
             describe(value)
@@ -148,32 +172,32 @@ def test_an_experiment_with_what_can_not_be_kept_is_told_when_it_is_loaded(mine,
 # From JSON, in another process
 
 
-def test_in_another_process_functions_come_from_the_file_that_is_named(mine, forget):
+def test_functions_come_from_the_copy_of_a_run(mine, code):
     experiment = load_experiment(mine)
     values = through_json(experiment)
     assert from_dict(Experiment, values) == experiment
-    forget()
-    name_files([mine])
-    assert times_run(mine) == 1  # to name a file does not run it, nor what it is described by
-    model = from_dict(Experiment, values).model
+    folder = code(values)
+    mine.unlink()
+    assert times_run(mine) == 1
+    model = read_trusted(folder, values).model
     assert times_run(mine) == 2  # once, for both functions
     activation = model.feed_forward.activation
     assert activation(jnp.array(-3.0)) == 0
     assert activation(jnp.array(3.0)) == 9
     assert model.attention.function.init_params(None, model) == {"temperature": 1}
+    assert user_code.name_of(activation) == "squared of mine.py"
     assert through_json(from_dict(Experiment, values)) == values
 
 
-def test_a_layer_is_read_back_from_the_file_that_is_named(mine, forget):
-    program = run_file(mine)
+def test_a_layer_is_read_back_from_the_copy_of_a_run(mine, code):
+    program = exec_file(mine)
     models = program.layered, program.pattern
     values, pattern = map(through_json, models)
     assert (from_dict(GeneratorConfig, values), from_dict(GeneratorConfig, pattern)) == models
-    forget()
-    sentence = complaint(from_dict, GeneratorConfig, values)
-    assert sentence.startswith("the run uses Scaled of mine.py: name that file, --code mine.py ")
-    name_files([mine])
-    model, block = (from_dict(GeneratorConfig, v) for v in (values, pattern))
+    folder = code([values, pattern])
+    with pytest.raises(UserError, match=r"Scaled of mine\.py"):
+        from_dict(GeneratorConfig, values)
+    model, block = (read_trusted(folder, v, GeneratorConfig) for v in (values, pattern))
     for layer in (model.feed_forward, block.block[0].attention):
         assert (type(layer).__name__, layer.by) == ("Scaled", 3.0)
         assert layer.layer.activation(jnp.array(3.0)) == 9
@@ -183,30 +207,17 @@ def test_a_layer_is_read_back_from_the_file_that_is_named(mine, forget):
         from_dict(GeneratorConfig, values)
 
 
-def test_a_file_that_was_moved_and_renamed_is_found_by_its_content(mine, forget, tmp_path):
+def test_a_changed_file_is_named_and_the_copy_is_used(mine, code, capsys):
     values = through_json(load_experiment(mine))
-    forget()
-    name_files([mine.rename(tmp_path / "renamed.py")])
-    experiment = from_dict(Experiment, values)
-    again = to_dict(experiment)["model"]["attention"]["function"]
-    digests = {"renamed.py": values["model"]["attention"]["function"]["sha256"]["mine.py"]}
-    assert (again["file"], again["sha256"]) == ("renamed.py", digests)
-    assert from_dict(Experiment, through_json(experiment)) == experiment
+    folder = code(values)
+    mine.write_text(mine.read_text().replace("** 2", "** 5"))
+    assert activation(read_trusted(folder, values)) == 9
+    assert f"{mine} has changed" in capsys.readouterr().err
 
 
 # Files that the file imports
 
 HELPER = "from sizes import SCALE\n\ndef scaled(x):\n    return SCALE * x\n"
-
-
-def test_a_command_to_paste_names_the_file_that_a_run_or_study_needs(mine, tmp_path):
-    values = through_json(load_experiment(mine))
-    for name in ("config.json", "study.json"):
-        folder = tmp_path / name.replace(".", "-")
-        folder.mkdir()
-        assert "--code" not in command("train", "--resume", folder)
-        (folder / name).write_text(json.dumps({"variants": [values]}))
-        assert command("train", "--resume", folder).endswith(f" {folder} --code {mine}")
 
 
 @pytest.fixture
@@ -223,7 +234,7 @@ def activation(experiment):
     return experiment.model.feed_forward.activation(jnp.array(3.0))
 
 
-def test_digests_cover_every_imported_file(program, forget):
+def test_digests_cover_every_imported_file(program, code):
     experiment = load_experiment(program)
     values = through_json(experiment)
     described = values["model"]["feed_forward"]["activation"]
@@ -232,66 +243,42 @@ def test_digests_cover_every_imported_file(program, forget):
     expected = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert described["sha256"] == values["model"]["attention"]["function"]["sha256"] == expected
     assert from_dict(Experiment, values) == experiment
-    forget()
-    name_files([program])  # enough for the functions of its neighbours
-    again = from_dict(Experiment, values)
+    folder = code(values)
+    for file in files:
+        file.write_text("")
+    again = read_trusted(folder, values)
     assert activation(again) == 6
     assert through_json(again) == values
 
 
-CHANGES = [("mine.py", "\n"), ("sizes.py", ""), ("sizes.py", None), ("helper.py", "# another\n")]
-
-
-@pytest.mark.parametrize(("name", "change"), CHANGES)
-def test_a_changed_file_is_named_and_nothing_runs(program, forget, name, change):
+@pytest.mark.parametrize("name", ["mine.py", "sizes.py"])
+@pytest.mark.parametrize("change", ["", None])
+def test_a_changed_copy_is_named_and_not_executed(program, code, name, change):
     values = through_json(load_experiment(program))
-    path = program.with_name(name)
-    forget()
-    name_files([program])
-    path.unlink() if change is None else path.write_text(change)
-    with pytest.raises(UserError, match=rf"/{name} has changed"):
-        from_dict(Experiment, values)
+    folder = code(values)
+    copy = folder / f"{values['model']['attention']['function']['sha256'][name]}.py"
+    copy.unlink() if change is None else copy.write_text(change)
+    with pytest.raises(UserError, match=f"{copy} .*{name}"):
+        read_trusted(folder, values)
     assert times_run(program) == 1
-
-
-def test_a_neighbour_that_is_new_since_the_run_is_named(mine, forget, monkeypatch):
-    """It takes the place of a library's module."""
-    library = mine.parent / "site-packages"
-    for folder in (library, mine.parent):
-        folder.mkdir(exist_ok=True)
-        (library / "sizes.py").write_text("SCALE = 2\n")
-    monkeypatch.syspath_prepend(library)
-    mine.write_text("from sizes import SCALE\n" + mine.read_text())
-    values = through_json(load_experiment(mine))
-    assert values["model"]["attention"]["function"]["sha256"].keys() == {"mine.py"}
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(library)])
-    monkeypatch.delitem(sys.modules, "sizes")
-    (mine.parent / "sizes.py").write_text("SCALE = 3\n")
-    forget()
-    name_files([mine])
-    with pytest.raises(UserError, match=r"/sizes\.py has changed"):
-        from_dict(Experiment, values)
 
 
 def test_a_file_that_no_statement_imports_is_an_error(mine):
     """Its digest would be in no record."""
     (mine.parent / "helper.py").write_text("")
     mine.write_text("import importlib\nimportlib.import_module('.helper', __package__)\n")
-    with pytest.raises(UserError, match=r"mine\.py, line 2: .*helper\.py"):
-        run_file(mine)
+    with pytest.raises(UserError, match=r"mine\.py, line 2: .*helper"):
+        exec_file(mine)
 
 
-def test_the_digest_is_of_the_source_that_ran(program, forget):
+def test_the_digest_is_of_the_source_that_ran(program, code):
     """Also where a neighbour is edited before the experiment is described."""
-    module = run_file(program)
+    module = exec_file(program)
     (program.parent / "sizes.py").write_text("SCALE = 9\n")
     values = through_json(module.experiment)
     assert activation(module.experiment) == 6
     assert activation(load_experiment(program)) == 27
-    forget()
-    name_files([program])
-    with pytest.raises(UserError, match=r"/sizes\.py has changed"):
-        from_dict(Experiment, values)
+    assert activation(read_trusted(code(values), values)) == 6
 
 
 def test_an_import_inside_a_function_finds_its_own_neighbour(tmp_path):
@@ -301,12 +288,12 @@ def test_an_import_inside_a_function_finds_its_own_neighbour(tmp_path):
         (tmp_path / folder / "sizes.py").write_text(f"SCALE = {number}\n")
         file = tmp_path / folder / "late.py"
         file.write_text("def late():\n    import sizes\n    return sizes.SCALE\n")
-        modules.append(run_file(file))
+        modules.append(exec_file(file))
     assert [module.late() for module in modules] == [0, 1]
     assert describe_code(modules[0].late)["sha256"].keys() == {"late.py", "sizes.py"}
 
 
-def test_a_file_in_a_package_imports_its_siblings(tmp_path):
+def test_a_file_in_a_package_imports_its_siblings(tmp_path, code):
     for name, text in {
         "__init__.py": "",
         "sizes.py": "SCALE = 2\n",
@@ -318,14 +305,18 @@ def test_a_file_in_a_package_imports_its_siblings(tmp_path):
         path = tmp_path / "pack" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    module = run_file(tmp_path / "pack" / "mine.py")
+    module = exec_file(tmp_path / "pack" / "mine.py")
     assert (module.AGAIN, module.SCALE, module.deep.inner.AGAIN) == (2, 2, 2)
     others = "__init__.py", "sizes.py", "deep/__init__.py", "deep/inner.py"
-    files = {"mine.py", *(f"pack/{name}" for name in others)}
-    assert describe_code(module.f)["sha256"].keys() == files
+    files = {f"pack/{name}" for name in ("mine.py", *others)}
+    described = describe_code(module.f)
+    assert described["sha256"].keys() == files
+    with allow_code(code(described), trust=True):
+        again = vars(sys.modules[find_code(described).__module__])
+    assert (again["AGAIN"], again["SCALE"], again["deep"].inner.AGAIN) == (2, 2, 2)
 
 
-def test_a_module_that_python_imported_is_described_with_its_imports(program, monkeypatch, forget):
+def test_an_imported_module_is_described_with_its_imports(program, monkeypatch, code):
     monkeypatch.syspath_prepend(program.parent)
     try:
         import mine as imported  # ty: ignore
@@ -335,11 +326,10 @@ def test_a_module_that_python_imported_is_described_with_its_imports(program, mo
         assert (described["file"], described["name"]) == ("helper.py", "scaled")
         assert described["sha256"].keys() == {"helper.py", "sizes.py"}
         ran = through_json(load_experiment(program))
-        forget()
+        folder = code([values, ran])
         describe_code(imported.squared)  # its program knows no helper.scaled
-        name_files([program, program.with_name("helper.py")])
-        assert activation(from_dict(Experiment, values)) == 6
-        assert activation(from_dict(Experiment, ran)) == 6
+        assert activation(read_trusted(folder, values)) == 6
+        assert activation(read_trusted(folder, ran)) == 6
     finally:
         for name in ("mine", "helper", "sizes"):
             sys.modules.pop(name, None)
@@ -356,56 +346,70 @@ def test_a_package_of_which_a_function_is_described_still_imports(tmp_path, monk
     assert describe_code(package.f) == before
 
 
-# What is not run
+# Consent
 
 
-def test_a_file_that_is_not_named_is_not_run(mine, forget, tmp_path, monkeypatch):
+def test_a_copy_is_not_executed_without_consent(mine, code, monkeypatch):
     values = through_json(load_experiment(mine))
-    forget()
-    monkeypatch.chdir(mine.parent)  # where it lies, beside what Python imports
-    other = tmp_path / "other.py"
-    other.write_text(mine.read_text() + "# another\n")
-    for named in ([], [other]):
-        name_files(named)
-        sentence = complaint(from_dict, Experiment, values)
-        assert "the run uses tempered of mine.py: name that file, --code mine.py" in sentence
+    folder = code(values)
+    monkeypatch.chdir(mine.parent)  # a file of the same name, beside what Python imports
+    with allow_code(folder), pytest.raises(UserError, match=f"tempered of mine.py.*{folder}"):
+        from_dict(Experiment, values)
     assert times_run(mine) == 1
 
 
-def test_the_text_of_a_file_is_run_and_nothing_compiled_beside_it(mine, forget):
-    """A .pyc counts as the file's where date and size agree: neither is a proof."""
+def test_consent_is_remembered_for_these_files_only(mine, code, monkeypatch, tmp_path):
     values = through_json(load_experiment(mine))
-    forget()
+    remember_code(values)
+    folder = code(values)
+    with allow_code(folder):
+        assert from_dict(Experiment, values)
+    mine.write_text(mine.read_text() + "# another\n")
+    others = through_json(load_experiment(mine))
+    write_code(tmp_path / "other", others)
+    monkeypatch.setattr(user_code, "_programs", {})
+    with allow_code(tmp_path / "other"), pytest.raises(UserError, match="--trust"):
+        from_dict(Experiment, others)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    with allow_code(folder), pytest.raises(UserError, match="--trust"):
+        from_dict(Experiment, values)
+    remember_code(through_json(read_trusted(folder, values)))  # a copy's consent is for once
+    monkeypatch.setattr(user_code, "_programs", {})
+    with allow_code(folder), pytest.raises(UserError, match="--trust"):
+        from_dict(Experiment, values)
+
+
+def test_consent_is_a_private_file_without_content(mine, tmp_path):
+    remember_code(through_json(load_experiment(mine)))
+    (file,) = (tmp_path / "state" / "tlite" / "trusted").iterdir()
+    assert (file.stat().st_mode & 0o777, file.read_bytes()) == (0o600, b"")
+
+
+def test_the_source_is_executed_and_no_bytecode_beside_it(mine):
+    """A .pyc counts as the file's where date and size agree: neither is a proof."""
     text, date = mine.read_text(), mine.stat().st_mtime
     mine.write_text(text.replace("** 2", "** 5"))
     os.utime(mine, (date, date))
     compiled = py_compile.compile(str(mine), doraise=True)
     mine.write_text(text)
     os.utime(mine, (date, date))
-    name_files([mine])
-    assert from_dict(Experiment, values).model.feed_forward.activation(jnp.array(3.0)) == 9
+    assert activation(load_experiment(mine)) == 9
     Path(compiled).unlink()
-    forget()
-    run_file(mine)
+    exec_file(mine)
     assert not Path(compiled).exists()
 
 
-def test_what_is_no_file_can_not_be_named():
-    told = "there is no file nowhere.py to take code from"
-    assert complaint(name_files, [Path("nowhere.py")]) == told
-
-
 @pytest.mark.parametrize("name", ["gone", "number", "__builtins__", "model.attention", "Scaled"])
-def test_a_name_that_is_no_function_of_the_file_is_told(mine, name):
-    name_files([mine])
-    assert complaint(find_code, record(mine, name)) == f"there is no function {name} in mine.py"
-    told = "there is no class squared in mine.py"
-    assert complaint(find_code, record(mine, "squared", "class")) == told
+def test_a_name_that_is_no_function_of_the_file_is_an_error(mine, name):
+    exec_file(mine)
+    for kind, each in (("function", name), ("class", "squared")):
+        with pytest.raises(UserError, match=each):
+            find_code(record(mine, each, kind))
 
 
 def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
     mine.write_text("from os import system\nfrom jax.nn import relu\nfrom posixpath import join\n")
-    name_files([mine])
+    exec_file(mine)
     for name in ("system", "relu", "join"):
         assert complaint(find_code, record(mine, name))
 
@@ -418,7 +422,12 @@ RECORD = {"kind": "function", "file": "mine.py", "name": "f", "sha256": {"mine.p
 @pytest.mark.parametrize(
     "record",
     [None, 3, "mine.py", ["mine.py", "f"], {}, *({**RECORD, key: None} for key in RECORD)]
-    + [{**RECORD, "sha256": digests} for digests in ({}, {"mine.py": 1}, {"other.py": "0"})],
+    + [{**RECORD, "sha256": digests} for digests in ({}, {"mine.py": 1}, {"other.py": "0" * 64})]
+    + [{**RECORD, "sha256": {"mine.py": digest}} for digest in ("0", "../" * 20 + "mine", "A" * 64)]
+    + [
+        {**RECORD, "file": file, "sha256": {file: "0" * 64}}
+        for file in ("../mine.py", "/mine.py", "a/../mine.py", "mine", "")
+    ],
     ids=str,
 )
 def test_a_record_that_is_none_is_a_value_error_of_one_line(record):

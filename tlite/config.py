@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tlite.user_code import describe_code, find_code, is_own
+from tlite.user_code import describe_code, find_code, is_user_code
 
 
 def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
@@ -68,7 +68,7 @@ def to_dict(config) -> dict[str, Any]:
     """
     kind = type(config)
     values = {f.name: _to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
-    if is_own(kind):
+    if is_user_code(kind):
         return describe_code(kind) | {"fields": values}
     return {"kind": kind.__name__, **values}
 
@@ -123,7 +123,7 @@ def from_dict(kind, value: Any):
 
 def _is_custom_config(value: Any) -> bool:
     is_config = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_config and is_own(type(value))
+    return is_config and is_user_code(type(value))
 
 
 def type_name(kind) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import itertools
 import os
 import shlex
 import sys
@@ -11,8 +10,6 @@ from pathlib import Path
 
 LAUNCHED = "TLITE_LAUNCHED"
 """The environment's name for how `tlite launch` was called, in the processes that it starts."""
-CODE_FILES: dict[str, Path] = {}
-"""The user's files that this process has read, by SHA-256."""
 PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
 PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
 """Control characters but newline and tab -> what `printable` shows for them."""
@@ -52,25 +49,13 @@ class Interrupted(KeyboardInterrupt):
 def command(*words: object) -> str:
     """A command to paste, called as tlite was: `.venv/bin/tlite generate RUN`, say.
 
-    Where `tlite launch` has started this process, it starts what trains. After a run's or a
-    study's folder come the files with the user's functions that it needs.
+    Where `tlite launch` has started this process, it starts what trains.
     """
     called = Path(sys.argv[0]).name == "tlite"
     program = shlex.quote(sys.argv[0]) if called else "python -m tlite"
     if launched := os.environ.get(LAUNCHED):
         program = launched if words[0] == "train" else launched.partition(" launch ")[0]
-    code = [file for word in words if isinstance(word, Path) for file in _code_files(word)]
-    options = itertools.chain.from_iterable(("--code", file) for file in code)
-    return f"{program} {shlex.join(map(str, (*words, *options)))}"
-
-
-def _code_files(folder: Path) -> list[Path]:
-    """The user's files whose digests are in the config of a run, or in a study's."""
-    text = ""
-    for path in (folder / "study.json", folder / "config.json"):
-        with contextlib.suppress(OSError, ValueError):
-            text += path.read_text(encoding="utf-8")
-    return [path for digest, path in CODE_FILES.items() if digest in text]
+    return f"{program} {shlex.join(map(str, words))}"
 
 
 def resumable(path: Path) -> Path | None:

@@ -29,7 +29,12 @@ def make_environment(folder: Path) -> dict[str, str]:
     """Return the variables of every process: two devices, own caches, and no network."""
     kept = {name: value for name, value in os.environ.items() if name not in TEST_VARIABLES}
     kept |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
-    folders = {"XDG_CACHE_HOME": "cache", "TLITE_DATA": "data", "HF_HOME": "hub"}
+    folders = {
+        "XDG_CACHE_HOME": "cache",
+        "XDG_STATE_HOME": "state",
+        "TLITE_DATA": "data",
+        "HF_HOME": "hub",
+    }
     kept |= {name: str(folder / subfolder) for name, subfolder in folders.items()}
     return kept | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "JAX_NUM_CPU_DEVICES": "2"}
 

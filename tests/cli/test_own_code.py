@@ -1,11 +1,12 @@
-"""Runs with functions of user files: without --code they are refused, with it they work."""
+"""Runs with user code: they use the copy in their folder, and execute it only with consent."""
 
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from tlite import user_code
+from tlite import load, user_code
+from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -46,48 +47,111 @@ experiment = GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfi
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def state(tmp_path_factory):
+    """The folder in which this user's consent is remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder := tmp_path_factory.mktemp("state")))
+        yield folder
+
+
 @pytest.fixture(autouse=True)
-def new_process(monkeypatch):
-    """Forget the files that were named and run, as a new process."""
-    monkeypatch.setattr(user_code, "_named", [])
+def new_process(monkeypatch, trained):
+    """Forget the files that were executed, as a new process."""
     monkeypatch.setattr(user_code, "_programs", {})
 
 
+@pytest.fixture
+def another_user(monkeypatch, tmp_path):
+    """Another user, who has not trained with these files."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+
+
+@pytest.fixture
+def edited(trained):
+    """The user's file with another function, restored at the end."""
+    text = trained.file.read_text()
+    trained.file.write_text(text.replace("** 2", "** 3"))
+    yield trained.file
+    trained.file.write_text(text)
+
+
 @pytest.fixture(scope="module")
-def trained(train_without_report, tmp_path_factory):
+def trained(train_without_report, tmp_path_factory, state):
     """A run of a user's experiment file, and the file."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "text.txt").write_text(TEXT)
     file, settings = folder / "mine.py", {"text": str(folder / "text.txt"), "training": TRAINING}
-    file.write_text(FUNCTIONS + EXPERIMENT.format(**settings))
+    mark = f"open({str(folder / 'executed')!r}, 'a').write('x')\n"
+    file.write_text(mark + FUNCTIONS + EXPERIMENT.format(**settings))
     return SimpleNamespace(file=file, **vars(train_without_report(str(file))))
 
 
-@pytest.mark.parametrize(
-    "command", ["evaluate {run}", "generate {run}", "inspect {run}", "train --resume {run}"]
-)
-def test_a_run_without_its_code_file_is_refused_and_unchanged(fails, trained, command):
-    assert "attention=alibi of mine.py activation=squared of mine.py " in trained.printed
-    before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
-    message = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
-    assert fails(command).startswith(message)
-    assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
+def contents(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 def losses(run, split="validation"):
     return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
 
 
-def test_a_run_resumes_and_prints_a_next_command_that_works(works, trained, copied):
-    shutil.rmtree(copied / "checkpoints" / "4")
-    out = works(f"train --resume {{copied}} --code {trained.file}", copied=copied)
-    assert "step 4 " in out
-    printed = out.partition("python -m tlite ")[2].strip()
+COMMANDS = ["evaluate {run}", "generate {run}", "inspect {run}", "train --resume {run}"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_consent_nothing_is_executed(fails, trained, another_user, command):
+    assert "attention=alibi of mine.py activation=squared of mine.py " in trained.printed
+    executed, before = trained.file.with_name("executed").read_text(), contents(trained.run)
+    message = fails(command)
+    assert all(word in message for word in ("alibi of mine.py", str(trained.run), "--trust"))
+    assert trained.file.with_name("executed").read_text() == executed
+    assert contents(trained.run) == before
+
+
+def test_another_user_s_run_works_with_trust(works, trained, another_user):
+    assert works("generate {run} --tokens 5 --trust")
     user_code._programs.clear()
-    user_code._named.clear()
-    assert works(f"{printed} --tokens 5")
+    with pytest.raises(UserError, match="trust=True"):
+        load(trained.run)
+    assert load(trained.run, trust=True)
+
+
+@pytest.mark.parametrize("command", ["evaluate {run}", "generate {run} --tokens 9"])
+def test_an_edited_file_changes_no_result(tlite, works, trained, request, command):
+    before = works(command)
+    request.getfixturevalue("edited")
+    user_code._programs.clear()
+    code, out, err = tlite(command)
+    assert (code, out) == (0, before)
+    assert f"{trained.file} has changed" in err
+
+
+def test_a_run_resumes_from_its_copy_bit_for_bit(tlite, works, trained, copied, edited):
+    shutil.rmtree(copied / "checkpoints" / "4")
+    code, out, err = tlite("train --resume {copied}", copied=copied)
+    assert code == 0, err
+    assert "step 4 " in out
     for split in ("training", "validation"):
         assert losses(copied, split) == losses(trained.run, split)
+
+
+def test_a_printed_command_works_in_a_new_process(works, copied):
+    shutil.rmtree(copied / "checkpoints" / "4")
+    printed = works("train --resume {copied}", copied=copied).partition("python -m tlite ")[2]
+    user_code._programs.clear()
+    assert works(f"{printed.strip()} --tokens 5")
+
+
+def test_a_changed_copy_is_named_even_with_trust(fails, trained, copied):
+    (copy,) = (copied / "code").glob("*.py")
+    copy.write_text("raise SystemExit\n")
+    assert str(copy) in fails("generate {copied} --trust", copied=copied)
+
+
+def test_a_file_name_in_a_config_leaves_no_folder(fails, trained, copied):
+    config = copied / "config.json"
+    config.write_text(config.read_text().replace('"mine.py"', '"../mine.py"'))
+    assert str(config) in fails("generate {copied} --trust", copied=copied)
 
 
 @pytest.mark.parametrize("line", ["--feed-forward.activation alibi", "--attention 3"])

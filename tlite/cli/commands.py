@@ -29,7 +29,7 @@ from tlite.training.run_dir import (
     find_run,
     find_runs,
 )
-from tlite.user_code import name_files
+from tlite.user_code import allow_code
 
 MAX_LEARNED_BYTES = 50_000_000  # of the training split, from which `bpe` is learned
 MAX_LISTED = 5  # unknown words
@@ -40,8 +40,8 @@ def execute(kind: Any, words: list[str]) -> None:
     """Read the options of a command and execute it."""
     options = parse(kind, words, f"tlite {kind.__name__.lower()}")
     devices.prepare_devices()
-    name_files(getattr(options, "code", ()))
-    options.execute()
+    with allow_code(trust=getattr(options, "trust", False)):
+        options.execute()
 
 
 def check_range(options: Any, **limits: tuple[float | int, float | int]) -> None:
@@ -64,8 +64,9 @@ def warn(text: str) -> None:
 class RunOptions:
     run: Annotated[Positional[str], arg(metavar="RUN")]
     """Run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
-    code: Annotated[tuple[Path, ...], UseAppendAction] = ()
-    """File with your functions that the run was created with; may be repeated."""
+    trust: bool = False
+    """Execute the copy of the user's functions in the run's folder, even if you have not trained
+    with them."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
     replica: int = 0
@@ -165,8 +166,9 @@ class Resume(DistributedOptions):
 
     resume: Annotated[str, arg(metavar="RUN")]
     """Folder of the run or study; or latest, the newest in ./runs."""
-    code: Annotated[tuple[Path, ...], UseAppendAction] = ()
-    """File with your functions that the run was created with; may be repeated."""
+    trust: bool = False
+    """Execute the copy of the user's functions in the run's folder, even if you have not trained
+    with them."""
     steps: int | None = None
     """New total number of steps; not for a cosine schedule."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
@@ -227,8 +229,8 @@ def train(words: list[str]) -> None:
     if HELP.isdisjoint(words):  # before a file may use a device
         options.initialize()
     if file is None:
-        name_files(options.code)
-        options.execute()
+        with allow_code(trust=options.trust):
+            options.execute()
     else:
         train_file(options, file, words, f"tlite train {name}")
 

@@ -32,7 +32,7 @@ class Variant:
         """The experiment.
 
         Raises:
-            UserError: this tlite has no such, or the file of a function in it must be named.
+            UserError: this tlite has no such, or user code in it can't be executed.
         """
         try:
             return from_dict(Experiment, self.experiment)

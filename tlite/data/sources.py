@@ -26,7 +26,7 @@ from tlite.data.reading import (
     read_text,
 )
 from tlite.errors import UserError, printable
-from tlite.user_code import run_file, shipped_experiments
+from tlite.user_code import exec_file, shipped_experiments
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Shakespeare(Download):
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
     def load(self) -> str:
-        parser = run_file(shipped_experiments() / "tools" / "gutenberg.py")
+        parser = exec_file(shipped_experiments() / "tools" / "gutenberg.py")
         try:
             return parser.prepare(super().load())
         except ValueError as error:

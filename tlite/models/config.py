@@ -28,7 +28,7 @@ from tlite.models.components import (
     Rotary,
     Sinusoidal,
 )
-from tlite.user_code import is_own, name_of
+from tlite.user_code import is_user_code, name_of
 
 MAX_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 ATTENTION_FUNCTIONS: dict[str, Callable] = {
@@ -117,7 +117,7 @@ def resolve(field: str, value: Any) -> Any:
     base = {"positions": Positions, "block": Block}.get(field)
     if base and not isinstance(value, base):
         raise ValueError(f"{field} must be a word or a tlite.models.{base.__name__}: {value!r}")
-    if is_own(value) and isinstance(value, Learned | Sinusoidal | Rotary | Relative | ALiBi):
+    if is_user_code(value) and isinstance(value, Learned | Sinusoidal | Rotary | Relative | ALiBi):
         raise ValueError(f"{field}: derive {type(value).__name__} from tlite.models.Positions")
     if isinstance(value, Block) and value.attention is not None:
         return dataclasses.replace(value, attention=resolve("attention", value.attention))
@@ -286,7 +286,7 @@ def describe_components(config: Any) -> Iterator[tuple[str, str]]:
         elif not dataclasses.is_dataclass(value):
             if callable(value):
                 yield name, name_of(value)
-        elif is_own(value):
+        elif is_user_code(value):
             yield name, name_of(type(value))
         elif isinstance(value, Attention):
             chunks = f" in chunks of {value.query_chunk_size}" if value.query_chunk_size else ""
@@ -298,7 +298,7 @@ def describe_components(config: Any) -> Iterator[tuple[str, str]]:
 
 def describe_block(block: Block) -> str:
     """Return the name of a user's block, or of the attention layer of a block in a pattern."""
-    if is_own(block):
+    if is_user_code(block):
         return name_of(type(block))
     layer = block.attention
     if isinstance(layer, Attention):
@@ -313,12 +313,12 @@ def user_components(config) -> dict[str, object]:
         component = getattr(config, field, None)  # a logistic regression has none
         functions = {field: getattr(component, "function", None)}
         functions["activation"] = getattr(component, "activation", None)
-        candidates = {field: component} if is_own(component) else functions
-        components |= {name: value for name, value in candidates.items() if is_own(value)}
+        candidates = {field: component} if is_user_code(component) else functions
+        components |= {name: value for name, value in candidates.items() if is_user_code(value)}
     for name, block in block_pattern(config).items():
         layers = block.attention, getattr(block.attention, "function", None)
-        candidates = {name: block} if is_own(block) else {}
-        candidates |= {f"{name}.attention": layer for layer in layers if is_own(layer)}
+        candidates = {name: block} if is_user_code(block) else {}
+        candidates |= {f"{name}.attention": layer for layer in layers if is_user_code(layer)}
         components |= candidates
     return components
 

@@ -12,7 +12,7 @@ from tlite.errors import UserError
 from tlite.models import Rotary, TransformerConfig
 from tlite.pretrained.families import FAMILIES
 from tlite.pretrained.positions import read_rotary, read_windows, write_rotary
-from tlite.user_code import is_own
+from tlite.user_code import is_user_code
 
 CONFIGS = {
     "generator": M.GeneratorConfig, "masked": M.MaskedConfig, "classifier": M.ClassifierConfig,
@@ -55,7 +55,7 @@ def flatten(component, prefix: str = "") -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(component):
         value, path = getattr(component, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value) and not is_own(value):
+        if dataclasses.is_dataclass(value) and not is_user_code(value):
             fields |= {path: type(value).__name__} | flatten(value, f"{path}.")
         else:
             fields[path] = value

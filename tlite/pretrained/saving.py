@@ -22,7 +22,7 @@ from tlite.pretrained.files import WEIGHTS, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.text import Tokenizer
-from tlite.user_code import is_own
+from tlite.user_code import is_user_code
 
 SPECIAL_TOKENS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 TRAINING_FIELDS = {  # no effect on logits, or implied by other fields
@@ -101,7 +101,7 @@ def describe(
     config: TransformerConfig, kind: str, family: str | None, original: Pretrained | None = None
 ) -> tuple[str, dict[str, Any], TransformerConfig]:
     """Return the family, the fields of config.json, and the equivalent tlite config of these."""
-    if custom := [path for path, v in flatten(config).items() if callable(v) or is_own(v)]:
+    if custom := [path for path, v in flatten(config).items() if callable(v) or is_user_code(v)]:
         raise UserError(f"a custom {custom[0]} has no counterpart in transformers")
     family = original.family if original else family or _default_family(kind, config)
     if not original and family not in configs.FROM_SCRATCH[kind]:

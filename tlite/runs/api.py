@@ -14,6 +14,7 @@ from tlite.pretrained import is_pretrained
 from tlite.runs.models import evaluate_text
 from tlite.runs.run import ExamplesRun, Run
 from tlite.training.run_dir import find_run, open_run
+from tlite.user_code import allow_code
 
 
 def train(
@@ -62,6 +63,7 @@ def evaluate(
     split: Literal["validation", "training", "test"] = "validation",
     checkpoint: str = "best",
     replica: int | Literal["all"] = 0,
+    trust: bool = False,
     **search: Any,
 ) -> None:
     """Print how the models of a run do on a split of its data, or on a text or table.
@@ -72,6 +74,7 @@ def evaluate(
         split: split of the run's data, if there is no `path`.
         checkpoint: best, last, average (of the last checkpoints), or a step.
         replica: index of the model among those trained side by side; "all" adds their mean.
+        trust: execute the run's copy of user code, even if this user has not trained with it.
         search: `beam`, `length_penalty` and `truncate`, of a translator.
 
     Raises:
@@ -80,10 +83,11 @@ def evaluate(
     folder = run.dir.path if isinstance(run, Run) else find_run(run)
     if is_pretrained(folder) and path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
-    if path is not None and is_generator(folder):
-        evaluate_text(folder, path, checkpoint, replica)
-        return
-    run = run if isinstance(run, Run) else Run.open(folder)
+    with allow_code(trust=trust):
+        if path is not None and is_generator(folder):
+            evaluate_text(folder, path, checkpoint, replica)
+            return
+        run = run if isinstance(run, Run) else Run.open(folder)
     if path is not None:
         run, split = with_table(run, Path(path)), "test"
     run.evaluate(split, checkpoint, replica, **search)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tlite.config import did_you_mean, to_dict
 from tlite.errors import UserError
-from tlite.user_code import run_file, shipped_experiments
+from tlite.user_code import exec_file, shipped_experiments
 
 if TYPE_CHECKING:  # it imports JAX
     from tlite.experiment import Experiment
@@ -68,7 +68,7 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
             of the same type by a name that a folder can have.
     """
     path = file if isinstance(file, Path) else find_experiment(file)
-    module = run_file(path)
+    module = exec_file(path)
     if not hasattr(module, "experiment"):
         raise UserError(f"{path} has no `experiment`")
     from tlite.experiment import BaseExperiment

@@ -31,7 +31,6 @@ from tlite.training import generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.run_dir import RunDir, find_run, open_run
 from tlite.training.tasks import in_batches
-from tlite.user_code import name_files
 
 MAX_WINDOW = 1024  # tokens in which a text is scored
 MAX_LOGITS = 2**26  # elements in memory at a time
@@ -52,7 +51,7 @@ def load(
     *,
     checkpoint: str | int = "best",
     replica: int | Literal["all"] = 0,
-    code: Any = (),
+    trust: bool = False,
 ) -> tuple[Any, Any]:
     """Return the model and the tokenizer of a run, a Hugging Face folder, or a name on its hub.
 
@@ -61,6 +60,7 @@ def load(
             the newest in ./runs.
         checkpoint: best, last, average (of the last checkpoints), or a step.
         replica: index of the model among those trained side by side; "all": an `Ensemble`.
+        trust: execute the run's copy of user code, even if this user has not trained with it.
 
     Raises:
         UserError: there is no such folder, or it can't be read.
@@ -68,8 +68,7 @@ def load(
     folder = find_run(getattr(run, "dir", run).path if hasattr(run, "dir") else run)
     if is_pretrained(folder):
         return load_pretrained(folder)[:2]
-    name_files(map(Path, [code] if isinstance(code, str | Path) else code))
-    return load_run(open_run(folder, Experiment), str(checkpoint), replica)
+    return load_run(open_run(folder, Experiment, trust=trust), str(checkpoint), replica)
 
 
 def load_run(

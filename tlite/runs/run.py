@@ -56,6 +56,7 @@ from tlite.training.run_dir import (
 from tlite.training.sharding import out_of_memory
 from tlite.training.step import Task, TrainState
 from tlite.training.trainer import Trainer
+from tlite.user_code import remember_code
 
 EVALUATION_BATCH = 64
 MIN_EXAMPLES, MIN_TOKENS = 100, 2000  # of a validation split; a smaller one decides little
@@ -211,21 +212,23 @@ class Run(abc.ABC):
         run.dir = dataclasses.replace(
             run.dir, path=Path(distributed.broadcast_from_process0(write))
         )
+        remember_code(to_dict(experiment))
         return run
 
     @staticmethod
-    def open(dir: str | Path, *, steps: int | None = None) -> "Run":
+    def open(dir: str | Path, *, steps: int | None = None, trust: bool = False) -> "Run":
         """Open the run in a folder with the data that it was trained on.
 
         Args:
             steps: new total number of steps.
+            trust: execute the run's copy of user code, even if this user has not trained with it.
 
         Raises:
             UserError: it can't be opened, its data has changed, or `steps` is not possible.
         """
         from tlite.experiment import Experiment
 
-        run_dir = open_run(Path(dir), Experiment)
+        run_dir = open_run(Path(dir), Experiment, trust=trust)
         experiment = run_dir.experiment if steps is None else with_steps(run_dir, steps)
         experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)

@@ -27,6 +27,7 @@ from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_c
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, attention_of_all
 from tlite.training.run_dir import (
+    CODE,
     ROOT,
     RUN,
     STUDY,
@@ -37,6 +38,7 @@ from tlite.training.run_dir import (
     next_free,
 )
 from tlite.training.sharding import out_of_memory
+from tlite.user_code import allow_code, remember_code, write_code
 
 
 class DatasetCache:
@@ -204,7 +206,7 @@ def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: Dat
     Raises:
         UserError: something can't be read or written, or no variant fits its data.
     """
-    name, used = next(iter(experiments.values())).name, {"comparison", STUDY}
+    name, used = next(iter(experiments.values())).name, {"comparison", STUDY, CODE}
     variants = tuple(
         make_variant(label, free_name(label, used), experiment, datasets)
         for label, experiment in resolve_precision(experiments).items()
@@ -219,9 +221,15 @@ def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: Dat
 
     def write() -> str:
         study = Study(path, name, variants)
-        return str(create_folder(path, study.write, exactly=dir is not None))
+
+        def write_files(folder: Path) -> None:
+            study.write(folder)
+            write_code(folder / CODE, [variant.experiment for variant in variants])
+
+        return str(create_folder(path, write_files, exactly=dir is not None))
 
     path = Path(distributed.broadcast_from_process0(write))
+    remember_code([variant.experiment for variant in variants])
     for variant in variants:
         if variant.failed:
             warn_failed(variant.name, variant.failed)
@@ -309,7 +317,8 @@ def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
     path = folder / variant.run
     if has_run(path):
         return Run.open(path)
-    experiment = variant.config().with_paths(moved=True)
+    with allow_code(folder / CODE):
+        experiment = variant.config().with_paths(moved=True)
     check_same_data(path, variant.data, datasets.fingerprint(experiment))
     built = datasets.build(experiment)
     try:

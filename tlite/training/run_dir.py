@@ -1,9 +1,10 @@
-"""A run is a folder, and nothing in it is executed when it is loaded.
+"""A run is a folder of data; user code in it is executed only with the user's consent.
 
-config.json and the tokenizer's file rebuild the model. metrics.jsonl has a line for each step and
-validation, examples.npz each example's scores in the last one, samples/ and plots/ what
-they say. checkpoints/ holds the best and the last two, or `--max-to-keep`; resuming moves a damaged
-one to checkpoints/damaged-<step> and deletes none. Where asked for: tensorboard/ or wandb/
+config.json and the tokenizer's file rebuild the model; code/ has copies of the files with the
+user's functions that it needs (`tlite.user_code`). metrics.jsonl has a line for each step and
+validation, examples.npz each example's scores in the last one, samples/ and plots/ what they say.
+checkpoints/ holds the best and the last two, or `--max-to-keep`; resuming moves a damaged one to
+checkpoints/damaged-<step> and deletes none. Where asked for: tensorboard/ or wandb/
 (`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard and Perfetto), inspection/
 (`tlite inspect`).
 
@@ -36,9 +37,10 @@ import tlite.distributed as distributed
 from tlite.config import from_dict, to_dict
 from tlite.errors import CollectiveError, UserError, command, disk_errors, printable, system_reason
 from tlite.training.config import TrainingConfig
+from tlite.user_code import allow_code, write_code
 
 LATEST, ROOT = "latest", Path("runs")
-RUN, STUDY = "config.json", "study.json"
+RUN, STUDY, CODE = "config.json", "study.json", "code"
 MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
 """What a run or a study has at least one of."""
 UNREADABLE = (
@@ -297,6 +299,7 @@ def create_run(folder: Path, experiment, data: dict, tokenizer, *, exactly: bool
 
     def write(temporary: Path) -> None:
         (temporary / "checkpoints").mkdir()
+        write_code(temporary / CODE, content["experiment"])
         path = temporary / tokenizer.file_name
         tokenizer.save(path)
         began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
@@ -352,11 +355,12 @@ def create_folder(folder: Path, write: Callable[[Path], None], *, exactly: bool)
         raise
 
 
-def open_run(folder: Path, kind: Any) -> RunDir:
+def open_run(folder: Path, kind: Any, *, trust: bool = False) -> RunDir:
     """The run in a folder that `create_run` made; a warning where it was made otherwise than now.
 
     Args:
         kind: the type of its experiment, or a union of types.
+        trust: execute the run's copy of user code, even if this user has not trained with it.
 
     Raises:
         UserError: there is no such folder, it isn't a run's, or can't be read.
@@ -373,7 +377,8 @@ def open_run(folder: Path, kind: Any) -> RunDir:
         # What is no file, a pipe say, would be waited for.
         if not token_file.is_file() or sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
-        run = RunDir(folder, from_dict(kind, content["experiment"]), content["data"])
+        with allow_code(folder / CODE, trust=trust):
+            run = RunDir(folder, from_dict(kind, content["experiment"]), content["data"])
         if isinstance(kind, type) and not isinstance(run.experiment, kind):
             name = type(run.experiment).__name__
             raise UserError(f"{path} is of the run of a {name}, not of a {kind.__name__}")
