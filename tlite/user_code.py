@@ -124,7 +124,8 @@ class Program(Loader):
         """Return the name of a module's file; "" for a folder without `__init__.py`."""
         path = module.partition(".")[2].replace(".", "/")
         names = [name for name in (f"{path}/__init__.py", f"{path}.py") if name in self.sources]
-        is_folder = any(name.startswith(f"{path}/") for name in self.sources)
+        folders = ["experiments/", *self.sources]  # the first also if nothing is imported from it
+        is_folder = any(name.startswith(f"{path}/") for name in folders)
         return names[0] if names else "" if is_folder else None
 
     @staticmethod
