@@ -79,7 +79,10 @@ def kill_repeatedly(case: Case, kind: str, least: int, most: int, *, several=Fal
                 os.kill(pids[target], number)
             process.finish(SECONDS)
             wait_for_end(pids[1:])
-            check_end(process, number, target, has_trained, progress(run, reference), run)
+            now = progress(run, reference)  # a step ends after a signal during its compilation
+            has_trained |= now.is_later_than(before)
+            must_save = has_trained and now.folder is not None
+            check_end(process, number, target, now if must_save else None, run)
         else:
             case.action = f"after {case.tried} kills"
             process.end(0)
@@ -190,30 +193,29 @@ def wait_for_end(pids: list[int]) -> None:
 
 
 def check_end(
-    process: Process, number: int, target: int, has_trained: bool, now: "Progress", run: Path
+    process: Process, number: int, target: int, due: "Progress | None", run: Path
 ) -> None:
     """Check exit code, stderr and the saved step after a signal.
 
     Args:
         number: the signal.
         target: 0 if the process got it, else the number of its child that did.
-        has_trained: True if the process had made steps.
+        due: progress that must have been saved; None if no steps were made.
     """
-    must_save = has_trained and now.folder
     if target:
         if process.code == 0:
             return process.check(0)
         lines = process.err.splitlines()
         if not any(line.startswith("tlite: ") for line in lines):
             raise Fault(f"exit code {process.code}, and no line of tlite: {lines[:3]}")
-        if number == signal.SIGKILL or not must_save:
+        if number == signal.SIGKILL or not due:
             return None if process.code == 2 else process.check(128 + number)
     if number == signal.SIGKILL:
         return process.check(-number, 0)
-    if must_save:
+    if due:
         process.check(128 + number)
-        if now.step != now.saved:
-            raise Fault(f"step {now.step} was not saved")
+        if due.step != due.saved:
+            raise Fault(f"step {due.step} was not saved")
         if not process.err.endswith(f" train --resume {run}\n"):
             raise Fault("it does not print how to resume")
     elif process.code not in (-number, 1) or "/tlite/" in process.err:  # else Python was starting
