@@ -104,7 +104,7 @@ def wait_for_write(process: Process, run: Path) -> None:
     """Stop the process while it writes a checkpoint, which takes about 10 ms."""
 
     def is_writing() -> bool:
-        return any(run.glob("checkpoints/*.orbax-checkpoint-tmp*"))
+        return any(".orbax-checkpoint-tmp" in path for path in list_paths(run, 3))
 
     while not process.wait(300, is_writing):
         process.signal(signal.SIGSTOP)

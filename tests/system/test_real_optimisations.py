@@ -1,8 +1,6 @@
-"""What users run, with XLA's optimisations: each kind learns what only attention can tell it.
+"""Training with XLA's optimisations: each kind learns more than bigrams; the demo resumes.
 
-And the demo, in bfloat16, stopped and gone on with.
-
-All other tests but the attack's compile with few optimisations, which is another program.
+All other tests but the attack compile with few optimisations, which gives another program.
 """
 
 import csv
@@ -29,12 +27,12 @@ TRAIN = (
     f"train demo --steps {STEPS} --evaluate-every 15 --batch-size 8 --warmup-steps 10 "
     "--precision mixed"
 )
-OF_TESTS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+TEST_VARIABLES = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
 
 
 @pytest.fixture(scope="module")
 def finish():
-    """Calls a command line, which is to end well; what it prints."""
+    """Return a function that runs a command line, which must succeed, and returns its output."""
 
     def call(line: str) -> str:
         code, out, err = tlite(*line.split())
@@ -42,7 +40,7 @@ def finish():
         return out
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in OF_TESTS:
+        for name in TEST_VARIABLES:
             patch.delenv(name)
         with forks() as tlite:
             yield call
@@ -53,19 +51,19 @@ def validations(folder: Path) -> list[dict]:
 
 
 def entropy(tokens: Iterable) -> float:
-    """Nats a token: what no model that knows only their frequencies is below on these very ones."""
+    """Return the least loss, in nats per token, of a model that ignores the order of tokens."""
     counts = Counter(tokens)
     return -sum(n * math.log(n / counts.total()) for n in counts.values()) / counts.total()
 
 
 def bigram_entropy(texts: Iterable[Sequence]) -> float:
-    """Nats a token: what no model that sees the token before alone is below on these very texts."""
+    """Return the least loss, in nats per token, of a model of pairs of tokens on these texts."""
     pairs = [pair for text in texts for pair in pairwise(text)]
     return entropy(pairs) - entropy(before for before, _ in pairs)
 
 
-def test_a_generator_learns_what_only_attention_can_tell(finish, tmp_path):
-    """Lines of random letters, four times the same: all but the first are to be looked up."""
+def test_a_generator_learns_more_than_bigrams(finish, tmp_path):
+    """Each line has eight random letters four times: all but the first eight can be copied."""
     draw, path, folder = random.Random(0), tmp_path / "text.txt", tmp_path / "run"
     text = "".join("".join(draw.choices("abcdefghijklmnop", k=8)) * 4 + "\n" for _ in range(2000))
     path.write_text(text)
@@ -75,8 +73,8 @@ def test_a_generator_learns_what_only_attention_can_tell(finish, tmp_path):
     assert validations(folder)[-1]["loss"] < floor / 2
 
 
-def test_a_classifier_learns_what_only_attention_can_tell(finish, tmp_path):
-    """Six random words twice, turned by two or by four: the classes have the same bigrams."""
+def test_a_classifier_learns_more_than_bigrams(finish, tmp_path):
+    """Six random words twice, the second time rotated by two or four: bigrams do not tell which."""
     draw, path, folder = random.Random(0), tmp_path / "table.csv", tmp_path / "run"
     words = ["red", "blue", "green", "black", "white", "pink", "brown", "grey"]
     with path.open("w", newline="") as file:
@@ -93,8 +91,8 @@ def test_a_classifier_learns_what_only_attention_can_tell(finish, tmp_path):
     assert validations(folder)[-1]["accuracy"] > 0.95
 
 
-def test_a_translator_learns_what_only_attention_can_tell(finish, tmp_path):
-    """Sequences are to be written again."""
+def test_a_translator_learns_more_than_bigrams(finish, tmp_path):
+    """The target is the source."""
     folder, numbers = tmp_path / "run", {"letters": 8, "longest": 6, "sequences": 4000}
     data = " ".join(f"--{name} {number}" for name, number in numbers.items())
     sizes = "--context 8 --width 32 --num-blocks 1 --batch-size 512 --buckets 1 --beam 1"
@@ -106,25 +104,25 @@ def test_a_translator_learns_what_only_attention_can_tell(finish, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(finish, tmp_path_factory) -> tuple[Path, str]:
-    """A run that nobody disturbs, and what it prints."""
+def undisturbed(finish, tmp_path_factory) -> tuple[Path, str]:
+    """Return an undisturbed run and its output."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return folder, finish(f"{TRAIN} --run {folder}")
 
 
-def test_the_demo_learns_and_writes(whole):
-    folder, out = whole
+def test_the_demo_learns_and_writes(undisturbed):
+    folder, out = undisturbed
     losses = [line["loss"] for line in validations(folder)]
     assert len(losses) == STEPS // 15
-    _, held_out = split_tokens(BuiltinText().load(), BuiltinText().validation_fraction)
-    assert losses[-1] < entropy(held_out)
-    written = out.split("\nThe ")[1].split("\nsaved in ")[0]
-    assert len(written) > 100
+    _, validation = split_tokens(BuiltinText().load(), BuiltinText().validation_fraction)
+    assert losses[-1] < entropy(validation)
+    sample = out.split("\nThe ")[1].split("\nsaved in ")[0]
+    assert len(sample) > 100
 
 
 @pytest.fixture(scope="module")
 def stopped(finish, tmp_path_factory) -> tuple[Path, int, str]:
-    """A run that Ctrl-C has stopped, the exit code, and what it said."""
+    """Return a run that Ctrl-C has stopped, the exit code, and stderr."""
     folder = tmp_path_factory.mktemp("runs") / "stopped"
     with Running("tlite", *TRAIN.split(), "--run", folder) as run:
         run.wait_until(lambda: read_metrics(folder / "metrics.jsonl"))
@@ -144,10 +142,9 @@ def test_ctrl_c_saves_and_prints_the_command_that_resumes(stopped):
     assert err.endswith(f" python -m tlite train --resume {folder}\n")
 
 
-def test_a_run_that_is_stopped_ends_with_the_bits_of_one_that_is_not(
-    whole, stopped, finish, tmp_path
-):
+def test_a_stopped_run_resumes_bit_for_bit(undisturbed, stopped, finish, tmp_path):
     folder = shutil.copytree(stopped[0], tmp_path / "stopped")
     finish(f"train --resume {folder}")
-    expected, found = (state.checkpoints(run)["checkpoints"] for run in (whole[0], folder))
-    assert found[str(STEPS)] == expected[str(STEPS)]
+    runs = undisturbed[0], folder
+    expected, digests = (state.checkpoints(run)["checkpoints"] for run in runs)
+    assert digests[str(STEPS)] == expected[str(STEPS)]
