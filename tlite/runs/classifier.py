@@ -253,7 +253,7 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
             "leave it out, or add texts"
         )
     if empty:
-        print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
+        print(f"warning: {empty:,} of the training texts are empty and ignored", file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"a classifier needs two classes: {classes[0]!r} is the only class")
 
@@ -286,7 +286,7 @@ def encode_examples(
         tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
         labels += [e.label for e in chunk]
     if not labels:
-        raise UserError("none of the texts has one of the classes")
+        raise UserError("no text has one of the classes")
     longest = max(a.shape[-1] for a in tokens)  # the number of n-grams differs
     rows = np.full((len(labels), *tokens[0].shape[1:-1], longest), PADDING, np.int32)
     for number, a in enumerate(tokens):
@@ -303,22 +303,22 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
         return tokenizer.encode_texts(texts, length, pad_id)
     split = [sentences(text)[: experiment.sentences] for text in texts]
     rows = np.full((len(texts), experiment.sentences, length), PADDING, np.int32)
-    lengths = np.array([len(parts) for parts in split])
+    lengths = np.array([len(row) for row in split])
     is_sentence = np.arange(experiment.sentences) < lengths[:, None]
     rows[is_sentence] = tokenizer.encode_texts(
-        [s for parts in split for s in parts], length, pad_id
+        [sentence for row in split for sentence in row], length, pad_id
     )
     return rows
 
 
 def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
-    """Return for each text whether it is longer than what the model reads."""
+    """Return for each text whether it is longer than the model's input."""
     context, max_sentences = experiment.model.context, experiment.sentences
     split = [sentences(text) if max_sentences else [text] for text in texts]
     return [
-        len(parts) > max(max_sentences, 1)
-        or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
-        for parts in split
+        len(row) > max(max_sentences, 1)
+        or any(len(ids) > context for ids in tokenizer.encode_ids(row))
+        for row in split
     ]
 
 
