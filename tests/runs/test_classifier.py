@@ -131,7 +131,7 @@ def test_only_labelled_examples_are_encoded_in_any_chunks(run, monkeypatch):
         assert labels.tolist() == [e.label for e in known]
         np.testing.assert_array_equal(tokens, encode(run, [e.text for e in known]))
     message = complaint(encode_examples, run.experiment, run.tokenizer, [Example("a", "3", None)])
-    assert "none of the texts" in message
+    assert "no text has one" in message
 
 
 # Training and prediction
