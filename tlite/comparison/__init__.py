@@ -54,8 +54,7 @@ def compare(
     for name, content in files.items():
         replace_file(to / name, content)
     where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
-    # A program may read the other formats from stdout.
-    print(where, file=sys.stdout if is_table else sys.stderr)
+    print(where, file=sys.stdout if is_table else sys.stderr)  # programs read the other formats
     return results
 
 

@@ -65,8 +65,7 @@ def load_init(
     if config.dropout and not changes.get("attention.dropout"):
         changes["attention.dropout"] = theirs["attention.dropout"]
     arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
-    for name in source.new:
-        del arrays[name]
+    arrays = {name: array for name, array in arrays.items() if name not in source.new}
     if "positions.table" in arrays:  # without the rows beyond the context
         rows = changes["context"] + model.config.positions.offset
         arrays["positions.table"] = arrays["positions.table"][:rows]

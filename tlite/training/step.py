@@ -95,17 +95,15 @@ def train_step(
         return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
     on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
-    gradient, sums = strategy.psum(
-        summed(lambda index: on_batch(index, gradient_of), config.gradient_accumulation_steps)
-    )
+    accumulated = summed(lambda i: on_batch(i, gradient_of), config.gradient_accumulation_steps)
+    gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     optimizer = make_optimizer(config)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
     rate = state.learning_rate * schedule(config, step)
     parameters = jax.tree.map(lambda a, by: a - rate * by, state.parameters, updates)
     means = {name: total / count for name, (total, count) in sums.items()}
-    if config.log_norms:
-        means |= norms(gradient, rate, updates, state.parameters)
+    means |= norms(gradient, rate, updates, state.parameters) if config.log_norms else {}
     return state._replace(parameters=parameters, optimizer=optimizer_state), means
 
 
