@@ -263,7 +263,7 @@ def train_file(options: Train, file: Path, words: list[str], program: str) -> No
     print(printable(f"experiment: {file.resolve()}"), flush=True)
     experiment, variants = experiment_files.load_variants(file)
     from tlite.cli.overrides import print_help, read_experiments
-    from tlite.runs import Run, api
+    from tlite.runs import Run
 
     if HELP & {*words}:
         about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")
@@ -275,6 +275,8 @@ def train_file(options: Train, file: Path, words: list[str], program: str) -> No
     elif options.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
+        from tlite.runs import api  # imports what compares the variants
+
         api.train(experiments, dir=options.run, resume=options.resume)
 
 
