@@ -188,7 +188,7 @@ def test_nanogpt_s_files_are_read_as_they_are(theirs):
     np.testing.assert_array_equal(corpus.open("validation").read(0, 9), np.arange(9))
     manifest = corpus.manifest()
     assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 50)
-    assert manifest.tokenizer is manifest.end_id is manifest.data.train.bytes is None
+    assert manifest.tokenizer is manifest.end_id is manifest.parts["training"].bytes is None
     assert corpus.fingerprint()["parts"]["validation"]["tokens"] == 9
     manifest = Corpus(str(theirs), corpus_tokenizer="gpt2").manifest()
     assert manifest.tokenizer == CorpusTokenizer("pretrained", "gpt2")

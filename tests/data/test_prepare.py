@@ -128,7 +128,7 @@ def test_neither_processes_nor_shards_change_the_tokens(tmp_path, piece_size, pr
     other = made(path, "other", processes=processes, piece_size=piece_size, shard_tokens=100)
     for part in ("training", "validation"):
         np.testing.assert_array_equal(ids(whole, part), ids(other, part))
-    names = [file.name for file in other.manifest().data.train.files]
+    names = [file.name for file in other.manifest().parts["training"].files]
     assert names[:2] == ["train-00000.bin", "train-00001.bin"]
     sizes = {os.path.getsize(f"other/{name}") for name in names[:-1]}
     assert sizes == {200}
@@ -448,7 +448,7 @@ def test_another_size_of_shards_goes_on_with_the_pieces(begun):
     Path("out.preparing/corpus/train.bin").write_bytes(b"of a join that was killed")
     corpus = made(begun, "out", piece_size=2000, shard_tokens=30_000)
     assert content_of_both(corpus, made(begun, "whole"))
-    assert corpus.manifest().data.train.files[0].tokens == 30_000
+    assert corpus.manifest().parts["training"].files[0].tokens == 30_000
     assert not Path("out/train.bin").exists()
 
 
