@@ -143,7 +143,9 @@ def test_chunked_attention_is_its_definition(length, chunk_size, case, window):
     chunked = chunked_causal_attention(attention, chunk_size, dtype)
     actual = run(chunked, inputs, d_output, is_causal=True, window=window, **kwargs)
     for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+        # A window of one has the gradient 0: the rounding of terms of about 1 that cancel remains.
+        scale = np.abs(other).max() or 1
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("attention", [scaled_dot_product_attention, mixed_attention])

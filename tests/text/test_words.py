@@ -19,7 +19,7 @@ from tlite.text import (
     simplify,
     words,
 )
-from tlite.text.words import is_of_words, ngrams
+from tlite.text.word_tokenizers import is_of_words, ngrams
 
 any_text = st.text(st.characters(exclude_categories=()))
 plain_words = st.text("abc", min_size=1, max_size=3)  # few letters: many are the same

@@ -38,7 +38,7 @@ from tlite.text import (
     select_vocabulary,
     sentences,
 )
-from tlite.text.words import is_of_words
+from tlite.text.word_tokenizers import is_of_words
 from tlite.training import Task, Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import fit
 from tlite.training.run_dir import RunDir

@@ -8,7 +8,7 @@ from tlite.text.tokenizer import PADDING, Tokenizer, pad
 
 if TYPE_CHECKING:
     from tlite.text.subwords import PairTokenizer, SubwordTokenizer
-    from tlite.text.words import (
+    from tlite.text.word_tokenizers import (
         IndexTokenizer,
         NgramTokenizer,
         select_vocabulary,
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 FILES = {
     "PairTokenizer": "tlite.text.subwords",
     "SubwordTokenizer": "tlite.text.subwords",
-    "IndexTokenizer": "tlite.text.words",
-    "NgramTokenizer": "tlite.text.words",
-    "select_vocabulary": "tlite.text.words",
-    "sentences": "tlite.text.words",
-    "simplify": "tlite.text.words",
-    "words": "tlite.text.words",
+    "IndexTokenizer": "tlite.text.word_tokenizers",
+    "NgramTokenizer": "tlite.text.word_tokenizers",
+    "select_vocabulary": "tlite.text.word_tokenizers",
+    "sentences": "tlite.text.word_tokenizers",
+    "simplify": "tlite.text.word_tokenizers",
+    "words": "tlite.text.word_tokenizers",
 }
 """Module of each name that is imported when it is used."""
 
