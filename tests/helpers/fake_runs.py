@@ -109,6 +109,6 @@ def metrics_lines(training, step, final, others):
     values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
     one = {"step": step, "split": "training"} | summarize_seeds({"loss": abs(values)})
     yield one | {"tokens_per_second": RATE}
-    if training.is_regular(step):
+    if training.is_eval_step(step):
         found = {"loss": abs(values), training.best_metric: values} | dict.fromkeys(others, values)
         yield {"step": step, "split": "validation"} | summarize_seeds(found)

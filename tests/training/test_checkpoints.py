@@ -126,11 +126,11 @@ def test_best_and_latest_scheduled_checkpoints_are_kept(tmp_path, case, is_recor
                 checkpoints.record_metrics(step, {"score": score})
     assert {path.name for path in checkpoints.folder.iterdir()} == {*map(str, kept)}
     assert (checkpoints.steps(), checkpoints.best_step()) == (kept, best)
-    regular = [step for step in kept if config.is_regular(step)]
-    assert checkpoints.regular_steps() == (regular or kept)
+    scheduled = [step for step in kept if config.is_eval_step(step)]
+    assert checkpoints.eval_steps() == (scheduled or kept)
     if case == "an end outside the schedule":
         more = Checkpoints(tmp_path / "checkpoints", TrainingConfig(**TENS, steps=40))
-        assert (more.regular_steps(), more.best_step()) == ([10, 20], 10)
+        assert (more.eval_steps(), more.best_step()) == ([10, 20], 10)
 
 
 def test_a_superseded_best_checkpoint_is_removed_when_its_score_is_recorded(tmp_path):

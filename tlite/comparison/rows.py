@@ -101,7 +101,7 @@ def common_steps(row: Row, reference: Row) -> tuple[int | None, int | None]:
     """
     if row.finished and reference.finished:
         return row.last_validation, reference.last_validation
-    regular = ({*filter(r.training.is_regular, r.validations)} for r in (row, reference))
+    regular = ({*filter(r.training.is_eval_step, r.validations)} for r in (row, reference))
     step = max(set.intersection(*regular), default=None)
     return step, step
 
@@ -166,7 +166,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         failed = f"the training loss of {which} is not finite at step {step:,}"
     lines = [validations[step] for step in sorted(validations)]
-    regular = [line for line in lines if training.is_regular(line["step"]) and not failed]
+    regular = [line for line in lines if training.is_eval_step(line["step"]) and not failed]
     scores = [(validation_score(training, line), line["step"]) for line in regular]
     finite = [pair for pair in scores if pair[0] < math.inf]
     return Row(

@@ -182,7 +182,7 @@ def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str)
     if not (steps := checkpoints.steps()):
         raise UserError(f"{run_dir.path} has no checkpoint yet")
     choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
-    choices["average"] = checkpoints.regular_steps()[-run_dir.experiment.training.max_to_keep :]
+    choices["average"] = checkpoints.eval_steps()[-run_dir.experiment.training.max_to_keep :]
     choices |= {str(step): [step] for step in steps}
     if checkpoint not in choices:
         names = f"best, last, average or one of {', '.join(map(str, steps))}"

@@ -189,11 +189,11 @@ class Checkpoints:
     def best_step(self) -> int | None:
         """Return the scheduled step with the lowest score, of all steps if none is scheduled."""
         scores = self.scores()
-        return next(iter(by_score(scores, self._config.regular(scores))), None)
+        return next(iter(by_score(scores, self._config.eval_steps(scores))), None)
 
-    def regular_steps(self) -> list[int]:
+    def eval_steps(self) -> list[int]:
         """Return the scheduled steps, oldest first; all if none is scheduled."""
-        return self._config.regular(self.scores()) or self._read_steps()
+        return self._config.eval_steps(self.scores()) or self._read_steps()
 
     def scores(self) -> dict[int, float]:
         """Return the scores of all checkpoints whose metrics are intact, oldest first."""

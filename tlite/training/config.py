@@ -116,14 +116,14 @@ class TrainingConfig:
             self, batch_size=size, gradient_accumulation_steps=examples // size
         )
 
-    def is_regular(self, step: int) -> bool:
+    def is_eval_step(self, step: int) -> bool:
         """True if a validation is scheduled after `step`."""
         return step % self.evaluate_every == 0 or step == self.steps
 
-    def regular(self, steps: Iterable[int]) -> list[int]:
+    def eval_steps(self, steps: Iterable[int]) -> list[int]:
         """Return the steps with a scheduled validation, or all steps if there is none."""
         steps = list(steps)
-        return list(filter(self.is_regular, steps)) or steps
+        return list(filter(self.is_eval_step, steps)) or steps
 
     @property
     def seed_range(self) -> range:

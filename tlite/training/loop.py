@@ -110,7 +110,7 @@ def train(
                 continue
             state, step = latest, reached
             checkpointer.save(step, state)
-            if trainer.config.is_regular(step) and not checkpointer.signal:
+            if trainer.config.is_eval_step(step) and not checkpointer.signal:
                 progress.validated(checkpointer.validate(step, state))
             if checkpointer.is_stopped():
                 break
@@ -153,7 +153,7 @@ def train_steps(
         if len(calls.unread) > 1:
             yield calls.read()
         steps_per_call.number, pauses = agree(steps_per_call.propose(calls.seconds))
-        if pauses or config.is_regular(step):
+        if pauses or config.is_eval_step(step):
             yield calls.read(state)
     if profile:
         print("--profile: nothing was profiled, as the run had no second call")
@@ -209,7 +209,9 @@ class MetricsWriter:
         path, config = self.file.path, self.trainer.config
 
         def read() -> tuple[list, list]:
-            lines = (n for n in iterate_metrics(path, "validation") if config.is_regular(n["step"]))
+            lines = (
+                n for n in iterate_metrics(path, "validation") if config.is_eval_step(n["step"])
+            )
             scores = [(line["step"], validation_score(config, line)) for line in lines]
             losses = last_training_line(path).get("loss_replicas", [])
             return scores, [i for i, loss in enumerate(losses) if loss is None]
@@ -336,7 +338,7 @@ class Checkpointer:
 
     def lacks_score(self, step: int) -> bool:
         """Return True if a signal or a kill came between a checkpoint and its validation."""
-        if not step or not self.trainer.config.is_regular(step):
+        if not step or not self.trainer.config.is_eval_step(step):
             return False
         if step in self.metrics.scores:  # logged, but perhaps not recorded in the checkpoint
             self.checkpoints.record_metrics(step, {"score": self.metrics.scores[step]})

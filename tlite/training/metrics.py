@@ -240,7 +240,7 @@ def validation_score(config: TrainingConfig, line: dict) -> float:
 def scheduled_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
     """Return the scores of the scheduled validations from their lines."""
     return [
-        validation_score(config, line) for line in validations if config.is_regular(line["step"])
+        validation_score(config, line) for line in validations if config.is_eval_step(line["step"])
     ]
 
 

@@ -197,7 +197,7 @@ def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
     training = from_dict(TrainingConfig, experiment["training"])
     checkpoints, scores, select = folder / "checkpoints", [], training.best_metric
     saved = numbered_folders(checkpoints)
-    for step in training.regular(saved):
+    for step in training.eval_steps(saved):
         with contextlib.suppress(*UNREADABLE):  # it is damaged
             scores.append(float(_read(checkpoints / f"{step}" / METRICS)["score"]))
     best = min((score for score in scores if score < NO_SCORE), default=None)
