@@ -12,7 +12,7 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.loader import DeviceDataset, PrefetchingLoader
+from tlite.training.loader import DeviceDataset, PrefetchingLoader, map_dataset
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
@@ -81,11 +81,12 @@ def run_alone():
     return run(alone(), 12)
 
 
-def like_alone(**changes):
+def like_alone(make_loader=None, **changes):
     """With a loader of its own, and with seeds and learning rates, which are the program's data."""
     trainer = copy.copy(alone())
     trainer.config = dataclasses.replace(TRAINING, **changes)
-    trainer.loader = PrefetchingLoader(read, trainer.config, trainer.mesh)
+    make_loader = make_loader or functools.partial(PrefetchingLoader, read)
+    trainer.loader = make_loader(trainer.config, trainer.mesh)
     return trainer
 
 
@@ -158,3 +159,40 @@ def test_resident_data_of_a_cpu_is_one_copy():
         assert len({shard.unsafe_buffer_pointer() for shard in shards}) == 1
         for shard in shards:
             np.testing.assert_array_equal(shard, expected)
+
+
+def windows_of(first):
+    """All windows of a cycle of five tokens from `first` on."""
+    return list((first + (np.arange(5)[:, None] + np.arange(9)) % 5).astype(np.uint16))
+
+
+def grain_trainer(**changes):
+    """A trainer on a mixture of two shuffled datasets, which differ by their tokens."""
+    import grain
+
+    def mixture(seed):
+        parts = [grain.MapDataset.source(windows_of(first)) for first in (0, 6)]
+        parts = [part.shuffle(seed=seed).repeat() for part in parts]
+        return grain.MapDataset.mix(parts, weights=[0.75, 0.25])
+
+    return like_alone(map_dataset(mixture), **changes)
+
+
+def test_a_grain_mixture_trains_and_resumes_bit_for_bit():
+    trainer = grain_trainer()
+    undisturbed, losses = run(trainer, 12)
+    assert losses[-1] < losses[0]
+    state, _ = trainer.train(trainer.place(start()), 0, 5)
+    state = host_copy(state)
+    trainer = grain_trainer()
+    resumed, _ = trainer.train(trainer.place(state), 5, 7)
+    jax.tree.map(np.testing.assert_array_equal, resumed.parameters, undisturbed)
+
+
+def test_batches_of_a_grain_mixture_depend_on_seed_and_step_alone():
+    every = grain_trainer().loader.batches(0, 12)
+    np.testing.assert_array_equal(grain_trainer().loader.batches(7, 1)[:, 0], every[:, 7])
+    assert (grain_trainer(seed=1).loader.batches(0, 12) != every).any()
+    rows = np.asarray(every[0, :12]).reshape(-1, 9)
+    assert ((rows < 5).all(1) | (rows >= 6).all(1)).all()
+    assert np.mean(rows < 5) == pytest.approx(0.75)

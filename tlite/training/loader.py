@@ -224,18 +224,22 @@ class PrefetchingLoader(Loader):
 
 
 def map_dataset(make: Callable[[int], Sequence[Any]]) -> Callable[..., PrefetchingLoader]:
-    """Return the trainer's data of a random-access dataset, such as Grain's `MapDataset`.
+    """Return a trainer's data from random-access datasets, such as Grain's `MapDataset`.
 
-    Example r of step s is `make(seed)[s * A * B + r]`, for micro-batches A and batch size B; so
-    mixtures, shuffles and packing are the dataset's, and the dataset must be as long as the run
-    or repeat.
+    Example r of step s is `make(seed)[s * A * B + r]`, for A micro-batches of B examples. The
+    dataset shuffles, mixes and transforms; it must be as long as the run, or repeat.
 
-    Example:
-        data = map_dataset(lambda seed: grain.MapDataset.source(texts).shuffle(seed).repeat())
-        Trainer(task, config, data)
+    Example, for windows of context + 1 tokens (`pip install tlite[grain]`):
+        def mixture(seed):
+            plays = grain.MapDataset.source(play_windows).shuffle(seed=seed).repeat()
+            prose = grain.MapDataset.source(prose_windows).shuffle(seed=seed).repeat()
+            return grain.MapDataset.mix([plays, prose], weights=[0.7, 0.3])
+
+        trainer = Trainer(generator_task(model), training, map_dataset(mixture))
 
     Args:
-        make: seed -> dataset, whose examples are pytrees of arrays of equal shapes.
+        make: seed -> dataset, whose examples are pytrees of arrays of equal shapes. An example
+            must not be None: filter the source, not the `MapDataset`.
     """
     datasets: dict[int, Sequence[Any]] = {}
 
