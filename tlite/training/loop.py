@@ -28,6 +28,7 @@ from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, printab
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.metrics import (
     MetricsFile,
+    eval_scores,
     is_out_of_patience,
     iterate_metrics,
     last_training_line,
@@ -74,7 +75,7 @@ def fit(
     check_folder(folder)
     with (
         Interrupt() as interrupt,
-        MetricsFile(folder / "metrics.jsonl", writing=distributed.is_process0()) as file,
+        MetricsFile(folder / "metrics.jsonl") as file,
         Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
         metrics = MetricsWriter(file, trainer, tokens_per_example)
@@ -209,12 +210,9 @@ class MetricsWriter:
         path, config = self.file.path, self.trainer.config
 
         def read() -> tuple[list, list]:
-            lines = (
-                n for n in iterate_metrics(path, "validation") if config.is_eval_step(n["step"])
-            )
-            scores = [(line["step"], validation_score(config, line)) for line in lines]
+            scores = eval_scores(config, iterate_metrics(path, "validation"))
             losses = last_training_line(path).get("loss_replicas", [])
-            return scores, [i for i, loss in enumerate(losses) if loss is None]
+            return [*scores.items()], [i for i, loss in enumerate(losses) if loss is None]
 
         scores, diverged = distributed.broadcast_from_process0(read)
         self.scores, self.diverged = dict(scores), set(diverged)

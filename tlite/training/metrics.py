@@ -8,10 +8,11 @@ scores by seed (M, N): their sum over the sum of the weights is the mean in metr
 import contextlib
 import fcntl
 import io
+import itertools
 import json
 import math
-import mmap
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from tlite.distributed import is_process0
 from tlite.errors import UserError, disk_errors
 from tlite.training.config import TrainingConfig
 from tlite.training.run_dir import replace_file
@@ -54,33 +56,35 @@ def _round(value: float) -> float | None:
     return float(f"{value:.8g}") if np.isfinite(value) else None
 
 
-class MetricsFile:
-    """Appends to metrics.jsonl, in the process that is `writing`; does nothing in the others.
+class MetricsFile(contextlib.AbstractContextManager):
+    """Append lines to metrics.jsonl in process 0; do nothing in the others.
 
     Raises:
         UserError: another process has it open for writing, or it can't be written.
     """
 
-    def __init__(self, path: Path, *, writing: bool = True):
+    def __init__(self, path: Path):
         self.path, self._file = path, None
-        if not writing:
+        if not is_process0():
             return
         with disk_errors(path):
             self._file = path.open("ab")
         # The lock ends with the process, however that ends. On a file system without locks,
         # `check_unchanged` detects another writer.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"{path.parent} is being trained by another process") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{path.parent} is being trained by another process") from None
+        except OSError:
+            pass
         self._size = self._file.tell()
 
     def truncate_after(self, step: int) -> None:
         """Remove the lines of later steps."""
         if self._file:
             with disk_errors(self.path):
-                self._size = self._file.truncate(_end_of_step(self.path, step))
+                ends = (end for end, line in _lines_from_end(self.path) if line["step"] <= step)
+                self._size = self._file.truncate(next(ends, 0))
 
     def write(self, lines: list[dict]) -> None:
         """Append lines; they survive a kill of this process from here on.
@@ -97,19 +101,11 @@ class MetricsFile:
 
     def check_unchanged(self) -> None:
         """Raise a `UserError` if the file is not the one that this process has written."""
-        status = os.fstat(self._file.fileno())
-        try:
-            is_same = os.path.samestat(status, self.path.stat())
-        except FileNotFoundError:
-            is_same = False
-        if not is_same or status.st_size != self._size:
-            event = "written by another process" if is_same else "removed or replaced"
-            raise UserError(
-                f"{self.path} was {event} during training: nothing more can be saved there"
-            )
-
-    def __enter__(self):
-        return self
+        file = self._file.fileno()
+        is_same = self.path.exists() and os.path.samefile(self.path, file)
+        if not is_same or os.fstat(file).st_size != self._size:
+            what = "was removed, or written by another process: nothing more can be saved there"
+            raise UserError(f"{self.path} {what}")
 
     def __exit__(self, *_):
         if self._file:
@@ -117,45 +113,33 @@ class MetricsFile:
                 self._file.close()
 
 
-def _lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file from the last to the first, each with the offset of its end."""
-    if not path.exists() or not path.stat().st_size:
-        return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        end = len(content)
-        while end:
-            start = content.rfind(b"\n", 0, end - 1) + 1
-            yield end, content[start:end]
-            end = start
-
-
-def _end_of_step(path: Path, step: int) -> int:
-    """Return the offset in bytes after the last complete line of `step` or an earlier one."""
-    if not step:
-        return 0
-    for end, text in _lines_from_end(path):
-        if text.endswith(b"\n") and (line := parse_line(text)) and line["step"] <= step:
-            return end
-    return 0
+def _lines_from_end(path: Path) -> Iterator[tuple[int, dict]]:
+    """Yield the complete lines from the last to the first, each with the offset of its end."""
+    content = path.read_bytes() if path.exists() else b""
+    end = len(content)
+    while end:
+        start = content.rfind(b"\n", 0, end - 1) + 1
+        line = parse_line(content[start:end]) if content[end - 1] == ord("\n") else None
+        if line:
+            yield end, line
+        end = start
 
 
 def last_training_line(path: Path) -> dict:
     """Return the last complete training line; {} if there is none."""
-    lines = (parse_line(text) for _, text in _lines_from_end(path))
-    return next((line for line in lines if line and line["split"] == "training"), {})
+    return next((line for _, line in _lines_from_end(path) if line["split"] == "training"), {})
 
 
 def parse_line(text: bytes) -> dict | None:
     """Return a line as a dict; None if it is incomplete (after a kill) or no line of metrics."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
         line = json.loads(text)
         values = [value for name, value in line.items() if name not in ("step", "split")]
         numbers = [n for v in values for n in (v if isinstance(v, list) else [v])]
-        fits = type(line["step"]) is int and line["split"] in ("training", "validation")
-        fits = fits and all(isinstance(number, int | float | None) for number in numbers)
-    except (ValueError, RecursionError, AttributeError, KeyError):
-        return None
-    return line if fits else None
+        is_metrics = type(line["step"]) is int and line["split"] in ("training", "validation")
+        if is_metrics and all(isinstance(number, int | float | None) for number in numbers):
+            return line
+    return None
 
 
 def iterate_metrics(path: Path, split: str = "") -> Iterator[dict]:
@@ -173,51 +157,35 @@ def read_metrics(path: Path, max_training_lines: int | None = None) -> list[dict
     """Return the lines of metrics.jsonl.
 
     Args:
-        max_training_lines: average neighbouring training lines until there are no more than these:
-            enough for a plot of a long run. None: return every line.
+        max_training_lines: average neighbouring training lines until there are no more than these,
+            which suffices for a plot of a long run; the validations then follow all of them.
+            None: return every line.
     """
-    if max_training_lines is None or not path.exists():
+    if max_training_lines is None:
         return list(iterate_metrics(path))
-    with path.open("rb") as file:
-        num_lines = sum(b'"training"' in text for text in file)
-    return list(_average_groups(iterate_metrics(path), -(-num_lines // max_training_lines)))
-
-
-def _average_groups(lines: Iterable[dict], size: int) -> Iterator[dict]:
-    """Yield validation lines unchanged, and the average of every `size` training lines."""
-    group = []
-    for line in lines:
-        if line["split"] == "validation":
-            yield line
-            continue
-        group.append(line)
-        if len(group) >= size:
-            yield average_lines(group)
-            group = []
-    if group:
-        yield average_lines(group)
+    num_lines = path.read_bytes().count(b'"training"') if path.exists() else 0
+    size, lines = math.ceil(num_lines / max_training_lines), iterate_metrics(path, "training")
+    groups = iter(lambda: list(itertools.islice(lines, size)), [])
+    return [*map(average_lines, groups), *iterate_metrics(path, "validation")]
 
 
 def average_lines(lines: list[dict]) -> dict:
     """Return one line with the last step and the mean of each metric's values that are not null."""
     mean = lines[-1].copy()
-    for name in [name for name in mean if name not in ("step", "split")]:
+    for name in mean.keys() - {"step", "split"}:
         with contextlib.suppress(ValueError):  # lines with another number of seeds
             values = np.array([line.get(name) for line in lines], np.float64)
-            finite = np.isfinite(values)
-            with np.errstate(invalid="ignore"):
-                means = np.where(finite, values, 0.0).sum(0) / finite.sum(0)
+            with warnings.catch_warnings(action="ignore"):  # of values that are all null
+                means = np.nanmean(values, axis=0)
             mean[name] = np.where(np.isfinite(means), means, None).tolist()
     return mean
 
 
 def select_replica(line: dict, replica: int) -> dict:
     """Return the line of one replica from that of several."""
-    return {
-        name: line[f"{name}_replicas"][replica] if f"{name}_replicas" in line else value
-        for name, value in line.items()
-        if not name.endswith(("_spread", "_replicas"))
-    }
+    names = [name for name in line if not name.endswith(("_spread", "_replicas"))]
+    replicas = {n: line[f"{n}_replicas"][replica] for n in names if f"{n}_replicas" in line}
+    return {name: line[name] for name in names} | replicas
 
 
 # Scores of validations
@@ -237,11 +205,10 @@ def validation_score(config: TrainingConfig, line: dict) -> float:
     return value if config.best_metric == "loss" else -value
 
 
-def scheduled_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """Return the scores of the scheduled validations from their lines."""
-    return [
-        validation_score(config, line) for line in validations if config.is_eval_step(line["step"])
-    ]
+def eval_scores(config: TrainingConfig, validations: Iterable[dict]) -> dict[int, float]:
+    """Return the scores of the scheduled validations by step, from their lines."""
+    lines = (line for line in validations if config.is_eval_step(line["step"]))
+    return {line["step"]: validation_score(config, line) for line in lines}
 
 
 def is_out_of_patience(patience: int, scores: list[float]) -> bool:
@@ -253,7 +220,7 @@ def is_finished(config: TrainingConfig, validations: list[dict]) -> bool:
     """Return True if a run with these validations is at its last step or out of patience."""
     if validations and validations[-1]["step"] >= config.steps:
         return True
-    return is_out_of_patience(config.patience, scheduled_scores(config, validations))
+    return is_out_of_patience(config.patience, [*eval_scores(config, validations).values()])
 
 
 # Scores of examples
@@ -290,11 +257,10 @@ def save_example_scores(folder: Path, step: int, sums: dict[str, Float[np.ndarra
 
 def read_example_scores(folder: Path) -> ExampleScores | None:
     """Return the scores of a run; None if their file is missing or damaged."""
-    try:
-        with np.load(folder / EXAMPLES_FILE, allow_pickle=False) as file:
-            arrays = dict(file)
+    # zipfile and NumPy raise errors of many types for a damaged file.
+    with contextlib.suppress(Exception), np.load(folder / EXAMPLES_FILE) as file:
+        arrays = dict(file)
         step, count = int(arrays.pop("step")), arrays.pop("count")
-        fits = all(a.ndim == 2 and a.shape[1:] == count.shape for a in arrays.values())
-    except Exception:  # zipfile and NumPy raise errors of many types for a damaged file
-        return None
-    return ExampleScores(step, count, arrays) if fits else None
+        if all(a.ndim == 2 and a.shape[1:] == count.shape for a in arrays.values()):
+            return ExampleScores(step, count, arrays)
+    return None
