@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tlite import functional as F
-from tlite.data import draw_windows
+from tlite.data import sample_windows
 from tlite.experiment import GeneratorExperiment
 from tlite.models import Attention, MaskedConfig, MaskedLM
 from tlite.runs import GeneratorRun, Run
@@ -55,7 +55,7 @@ class MaskedRun(GeneratorRun):
         size = config.vocabulary_size
 
         def draw(tokens, rng, step, batch_size):
-            return draw_windows(F.fold_in(rng, step), tokens, config.context, batch_size)
+            return sample_windows(F.fold_in(rng, step), tokens, config.context, batch_size)
 
         def loss(model, batch, keys):
             tokens, _ = batch

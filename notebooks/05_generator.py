@@ -27,7 +27,7 @@ import numpy as np
 import optax
 
 from tlite import functional as F
-from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
+from tlite.data import BuiltinText, contiguous_windows, sample_windows, split_tokens
 from tlite.text import CharTokenizer
 
 # %% [markdown]
@@ -163,7 +163,7 @@ def train(params, state, numbers):
     def step(carry, number):
         params, state = carry
         key = jax.random.fold_in(jax.random.key(1), number)
-        windows = draw_windows(key, training, context, batch_size)
+        windows = sample_windows(key, training, context, batch_size)
         value, gradient = jax.value_and_grad(loss)(params, *windows)
         updates, state = optimizer.update(gradient, state)
         return (optax.apply_updates(params, updates), state), value
@@ -172,7 +172,7 @@ def train(params, state, numbers):
 
 
 # %%
-windows = every_window(held_out, context)  # each held-out character but the first, once
+windows = contiguous_windows(held_out, context)  # each held-out character but the first, once
 measure = jax.jit(loss)
 state, losses, measured = optimizer.init(params), [], {0: measure(params, *windows)}
 for numbers in jnp.arange(num_steps).reshape(-1, 100):

@@ -36,7 +36,7 @@ import optax
 
 from tlite import functional as F
 from tlite.comparison.scaling import Runs, bootstrap, fit, interval, predictions
-from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
+from tlite.data import BuiltinText, contiguous_windows, sample_windows, split_tokens
 from tlite.models import CausalLM, GeneratorConfig, LMHead
 from tlite.text import CharTokenizer
 
@@ -44,7 +44,7 @@ CONTEXT, BATCH = 32, 8
 text = BuiltinText().load()
 tokenizer = CharTokenizer(text)
 training, held_out = split_tokens(tokenizer.encode(text), 0.03)
-training, windows = jnp.asarray(training), every_window(held_out, CONTEXT)
+training, windows = jnp.asarray(training), contiguous_windows(held_out, CONTEXT)
 print(f"{len(training):,} characters to learn from, {len(held_out):,} to measure by")
 
 # %% [markdown]
@@ -102,7 +102,7 @@ def train(width, seed, num_steps, schedule):
 
     def step(number, carry):
         model, state = carry
-        drawn = draw_windows(F.fold_in(key, number), training, CONTEXT, BATCH)
+        drawn = sample_windows(F.fold_in(key, number), training, CONTEXT, BATCH)
         gradient = jax.grad(loss)(model, *drawn)
         updates, state = adam.update(gradient, state)
         rate = peak * (1 + jnp.cos(jnp.pi * number / schedule)) / 2

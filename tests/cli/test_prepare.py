@@ -30,8 +30,8 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
     works(f"{line} characters --shard-tokens 100", out="other")
     manifest = Corpus("other").manifest()
     assert manifest.tokenizer.kind == "characters"
-    assert manifest.parts["training"].files[0].tokens == 100
-    assert manifest.parts["training"].bytes == manifest.parts["training"].tokens
+    assert manifest.splits["training"].files[0].tokens == 100
+    assert manifest.splits["training"].bytes == manifest.splits["training"].tokens
 
 
 def test_a_learned_tokenizer_serves_for_another_corpus(works, source):

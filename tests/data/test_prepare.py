@@ -128,7 +128,7 @@ def test_neither_processes_nor_shards_change_the_tokens(tmp_path, piece_size, pr
     other = made(path, "other", processes=processes, piece_size=piece_size, shard_tokens=100)
     for part in ("training", "validation"):
         np.testing.assert_array_equal(ids(whole, part), ids(other, part))
-    names = [file.name for file in other.manifest().parts["training"].files]
+    names = [file.name for file in other.manifest().splits["training"].files]
     assert names[:2] == ["train-00000.bin", "train-00001.bin"]
     sizes = {os.path.getsize(f"other/{name}") for name in names[:-1]}
     assert sizes == {200}
@@ -141,7 +141,7 @@ def test_the_manifest_counts_what_there_is(tmp_path):
     assert sorted(both(corpus)) == sorted(TEXTS)
     assert manifest.end_id == END
     assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 257)
-    for name, part in manifest.parts.items():
+    for name, part in manifest.splits.items():
         found = documents(corpus, name)
         assert part.documents == len(found)
         assert part.bytes == sum(len(text.encode()) for text in found)
@@ -448,7 +448,7 @@ def test_another_size_of_shards_goes_on_with_the_pieces(begun):
     Path("out.preparing/corpus/train.bin").write_bytes(b"of a join that was killed")
     corpus = made(begun, "out", piece_size=2000, shard_tokens=30_000)
     assert content_of_both(corpus, made(begun, "whole"))
-    assert corpus.manifest().parts["training"].files[0].tokens == 30_000
+    assert corpus.manifest().splits["training"].files[0].tokens == 30_000
     assert not Path("out/train.bin").exists()
 
 
@@ -569,7 +569,7 @@ def test_too_few_documents_for_a_validation_part_are_told(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ["one"])
     told = complaint(made, path, "out", validation_fraction=0.001)
     assert "no document is in the validation part: raise" in told
-    assert made(path, "out", validation_fraction=0.0).manifest().parts.keys() == {"training"}
+    assert made(path, "out", validation_fraction=0.0).manifest().splits.keys() == {"training"}
 
 
 def test_numbers_that_can_not_be_are_told(tmp_path):

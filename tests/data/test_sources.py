@@ -51,12 +51,12 @@ def test_a_source_says_where_it_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     (tmp_path / "a.txt").touch()
-    assert TextFile("a.txt").reads("training") == [str(tmp_path / "a.txt")]
-    assert TinyShakespeare().reads("training") == [TinyShakespeare.url]
+    assert TextFile("a.txt").input_paths("training") == [str(tmp_path / "a.txt")]
+    assert TinyShakespeare().input_paths("training") == [TinyShakespeare.url]
     (tmp_path / "shakespeare").mkdir()
     (tmp_path / "shakespeare/tiny_shakespeare.txt.gz").touch()
     file = str(tmp_path / "shakespeare/tiny_shakespeare.txt.gz")
-    assert TinyShakespeare().reads("training") == [file]
+    assert TinyShakespeare().input_paths("training") == [file]
 
 
 # Downloads
@@ -123,7 +123,7 @@ REASONS = {
 @pytest.mark.parametrize("path", REASONS)
 def test_a_download_that_fails_says_what_to_do_and_leaves_nothing(server, tmp_path, path):
     told = complaint(download, f"{server.url}/{path}", tmp_path / "new" / "a.txt", SHA256)
-    assert "check the network, or put the file there yourself" in told
+    assert "check the network, or put the file there" in told
     assert f"({REASONS[path]}" in told
     digest = "0" * 64
     told = complaint(download, f"{server.url}/whole", tmp_path / "a.txt", digest)
@@ -140,10 +140,10 @@ def test_a_file_that_is_there_is_taken_without_a_request(
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / name).write_bytes(pack(content))
     text = Text(f"{server.url}/whole")
-    assert text.reads("training") == [str(tmp_path / "texts" / name)]
+    assert text.input_paths("training") == [str(tmp_path / "texts" / name)]
     assert text.load() == content.decode()
     assert server.requests == 0
-    told = f"warning: {tmp_path / 'texts' / name} is not the file that is published"
+    told = f"warning: {tmp_path / 'texts' / name} differs from the published file"
     out, err = capsys.readouterr()
     assert (out, err[: len(told)]) == ("", told if content != BODY else "")
     assert err.count("\n") == (content != BODY)

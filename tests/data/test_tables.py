@@ -188,7 +188,7 @@ def test_one_label_is_held_out_as_rows_without_label_are():
 
 def test_labels_that_differ_by_spaces_are_one_class():
     rows = [(f"text {i}", " pos" if i % 2 else "pos") for i in range(20)] + TEXTS
-    data = LabelledText(path=table("a.csv", rows)).found()
+    data = LabelledText(path=table("a.csv", rows)).with_columns()
     assert data.classes == ["neg", "pos"]
 
 
@@ -224,7 +224,7 @@ def classes(data: LabelledText, part="training") -> list[tuple[str, str]]:
 
 def test_a_table_is_read_and_told(capsys):
     Path(table("a.csv")).write_bytes(b"\xef\xbb\xbf" + Path("a.csv").read_bytes())
-    data = LabelledText(path="a.csv", split_by="text").found()
+    data = LabelledText(path="a.csv", split_by="text").with_columns()
     assert (data.text_column, data.label_column) == ("review", "stars")
     assert data.classes == ["neg", "pos"]
     parts = [classes(data, part) for part in ("training", "validation")]
@@ -235,12 +235,12 @@ def test_a_table_is_read_and_told(capsys):
     negative = sum(label == "neg" for _, label in parts[0])
     assert out[1].startswith(f"training texts of each class: neg: {negative}, pos: ")
     again = from_dict(LabelledText, json.loads(json.dumps(to_dict(data))))
-    assert again == data == again.found()
+    assert again == data == again.with_columns()
     assert capsys.readouterr().out == ""  # it was found without looking
 
 
 def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do():
-    data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").found()
+    data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").with_columns()
     assert "--validation-fraction, or a file" in complaint(data.examples, "validation")
 
 
@@ -248,7 +248,7 @@ def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do()
 def test_two_tables_for_one_split_are_refused(second):
     table("data/train.csv")
     (Path("data") / second).write_text("text,label\na,1\n")
-    told = complaint(LabelledText(path="data").found)
+    told = complaint(LabelledText(path="data").with_columns)
     assert "train.csv" in told
     assert second in told
 
@@ -257,7 +257,7 @@ def test_all_shards_of_a_split_are_read():
     for number in range(2):
         table(f"data/train-0000{number}-of-00002.csv", TEXTS[number::2])
     table("data/TEST.CSV", TEXTS[:5])
-    data = LabelledText(path="data").found()
+    data = LabelledText(path="data").with_columns()
     rows = [*classes(data), *classes(data, "validation")]
     assert sorted(rows) == sorted(TEXTS)
     assert classes(data, "test") == TEXTS[:5]
@@ -267,7 +267,7 @@ def test_all_shards_of_a_split_are_read():
 def test_the_ending_of_a_table_may_be_upper_case(name):
     content = Path(table("a.csv")).read_bytes()
     Path(name).write_bytes(gzip.compress(content) if name.endswith("GZ") else content)
-    assert TextFile(name).found().load() == "\n".join(text for text, _ in TEXTS)
+    assert TextFile(name).with_columns().load() == "\n".join(text for text, _ in TEXTS)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "saved", "splits", "files"])
@@ -283,7 +283,7 @@ def test_names_of_classes_and_splits_are_those_of_the_set(kind):
         Path("a").mkdir()
         one.to_parquet("a/train.parquet")
         other.to_parquet("a/test.parquet")
-    data = LabelledText(path="a.parquet" if kind == "parquet" else "a").found()
+    data = LabelledText(path="a.parquet" if kind == "parquet" else "a").with_columns()
     assert data.classes == ["neg", "pos"]
     if kind == "splits":
         assert classes(data) == TEXTS[:40]
@@ -300,11 +300,11 @@ def test_names_of_classes_and_splits_are_those_of_the_set(kind):
 def test_columns_of_a_table_without_names_are_named(capsys):
     table("a.csv", header="")
     assert "names by --columns, if these are its first row" in complaint(
-        LabelledText(path="a.csv").found
+        LabelledText(path="a.csv").with_columns
     )
-    named = LabelledText(path="a.csv", columns=("text", "label")).found()
+    named = LabelledText(path="a.csv", columns=("text", "label")).with_columns()
     assert len([*classes(named), *classes(named, "validation")]) == len(TEXTS)
-    data = ParallelText(path="a.csv", validation_fraction=0.5).found()
+    data = ParallelText(path="a.csv", validation_fraction=0.5).with_columns()
     told = capsys.readouterr().out.splitlines()[-1]
     assert told.startswith(f"source: {TEXTS[0][0]!r}, target: {TEXTS[0][1]!r} (--columns, if")
     assert len(data.pairs("training")) == 30
@@ -313,7 +313,7 @@ def test_columns_of_a_table_without_names_are_named(capsys):
 def test_rows_without_a_text_or_a_known_class_are_left_out_and_told(capsys):
     rows = [*TEXTS, ("lost", ""), ("", "pos"), ("  ", "neg")]
     others = table("b.csv", [*TEXTS, ("x", "odd")])
-    data = LabelledText(path=table("a.csv", rows), validation=(others,)).found()
+    data = LabelledText(path=table("a.csv", rows), validation=(others,)).with_columns()
     told = "texts left out: 2, without a class, or one that no training text has (odd)\n"
     assert capsys.readouterr().out.endswith(told)
     assert data.classes == ["neg", "pos"]
@@ -337,7 +337,7 @@ def test_a_table_that_cannot_be_is_refused(rows, settings, message):
     Path("empty").mkdir()
     datasets.DatasetDict({"one": as_set(), "two": as_set()}).save_to_disk("odd")
     table("a.csv", rows)
-    assert message in complaint(LabelledText(**{"path": "a.csv"} | settings).found)
+    assert message in complaint(LabelledText(**{"path": "a.csv"} | settings).with_columns)
 
 
 def test_copies_of_a_text_are_on_one_side_wherever_they_stand():
@@ -346,7 +346,7 @@ def test_copies_of_a_text_are_on_one_side_wherever_they_stand():
         path=table("a.csv", rows, "text,label"), split_by="text", validation_fraction=0.3
     )
     training, validation = (
-        {e.text for e in data.found().examples(p)} for p in ("training", "validation")
+        {e.text for e in data.with_columns().examples(p)} for p in ("training", "validation")
     )
     assert training
     assert validation
@@ -359,17 +359,17 @@ def test_pairs_are_found_and_told(capsys):
     rows = [{"translation": {"en": a, "de": b}} for a, b in pairs]
     datasets.Dataset.from_list(rows).save_to_disk("nested")
     for path in ("a.jsonl", "nested"):
-        data = ParallelText(path=path).found()
+        data = ParallelText(path=path).with_columns()
         assert "source: 'en', target: 'de'" in capsys.readouterr().out
         parts = [data.pairs(part) for part in ("training", "validation")]
         assert sorted((p.source, p.target) for part in parts for p in part) == sorted(pairs)
-    assert "together" in complaint(ParallelText(path="a.jsonl", source_column="de").found)
+    assert "together" in complaint(ParallelText(path="a.jsonl", source_column="de").with_columns)
 
 
 @pytest.mark.parametrize("kind", ["csv", "saved"])
 def test_the_texts_of_a_table_are_one_text(kind):
     as_set().save_to_disk("saved")
-    data = TextFile(table("a.csv") if kind == "csv" else "saved").found()
+    data = TextFile(table("a.csv") if kind == "csv" else "saved").with_columns()
     assert data.text_column == ("review" if kind == "csv" else "sentence")
     assert data.load() == "\n".join(text for text, _ in TEXTS)
 
@@ -377,13 +377,13 @@ def test_the_texts_of_a_table_are_one_text(kind):
 @pytest.mark.parametrize("name", ["a.csv", "data/a.csv"])
 def test_located_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     table(name)
-    here = LabelledText(path="a.csv").located().found()
+    here = LabelledText(path="a.csv").with_absolute_paths().with_columns()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    assert here.located() == here
+    assert here.with_absolute_paths() == here
     assert len([*here.examples("training"), *here.examples("validation")]) == len(TEXTS)
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
-    told = complaint(here.located().examples, "training")
+    told = complaint(here.with_absolute_paths().examples, "training")
     assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
 
 
@@ -391,7 +391,7 @@ def test_located_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
 def test_an_absolute_path_is_never_replaced_by_a_namesake(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     table("train.csv")
-    assert kind(path="/home/me/my_reviews/train.csv").located().path == (
+    assert kind(path="/home/me/my_reviews/train.csv").with_absolute_paths().path == (
         "/home/me/my_reviews/train.csv"
     )
 
@@ -399,7 +399,7 @@ def test_an_absolute_path_is_never_replaced_by_a_namesake(kind, tmp_path, monkey
 @pytest.mark.parametrize("labels", [{}, {"pos": "good", "neg": "bad"}], ids=["found", "given"])
 def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
     Path("a.txt").write_text("".join(f"{label} {text}\n" for text, label in TEXTS))
-    data = LabelledText(path="a.txt", labels=labels).found()
+    data = LabelledText(path="a.txt", labels=labels).with_columns()
     assert (data.text_column, data.label_column) == ("", "")
     assert data.classes == (["good", "bad"] if labels else ["neg", "pos"])
     told = "" if labels else "class: the first word of a line (neg, pos)"
@@ -409,8 +409,14 @@ def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
 def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypatch):
     for name in ("train.csv", "elsewhere/test.csv", "test.csv"):
         table(name)
-    data = LabelledText(path="train.csv", test=("elsewhere/test.csv",)).located().found()
+    data = (
+        LabelledText(path="train.csv", test=("elsewhere/test.csv",))
+        .with_absolute_paths()
+        .with_columns()
+    )
     Path("elsewhere/test.csv").unlink()
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     for moved in (False, True):
-        assert "no file" in complaint(lambda m=moved: list(data.located(m).examples("test")))
+        assert "no file" in complaint(
+            lambda m=moved: list(data.with_absolute_paths(m).examples("test"))
+        )

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from tlite.data.corpus import (
-    TYPES,
+    DTYPES,
     CorpusTokenizer,
     Manifest,
-    PartFiles,
+    SplitFiles,
     TokenFile,
     dtype_for,
     write_manifest,
@@ -30,10 +30,10 @@ def write_corpus(folder: Path, tokenizer=None) -> Path:
         ("validation", "val.bin", DOCUMENTS[72:]),
     ):
         rows = [np.r_[tokenizer.encode(d), [] if end is None else [end]] for d in some]
-        ids = np.concatenate(rows).astype(TYPES[dtype_for(size)])
+        ids = np.concatenate(rows).astype(DTYPES[dtype_for(size)])
         ids.tofile(folder / file)
         files = (TokenFile(file, len(ids), sha256(folder / file)),)
-        parts[name] = PartFiles(files, len(some), sum(len(d.encode()) for d in some))
+        parts[name] = SplitFiles(files, len(some), sum(len(d.encode()) for d in some))
     of = CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
     write_manifest(folder, Manifest(dtype_for(size), size, parts, of, end))
     return folder

@@ -24,7 +24,14 @@ import pytest
 
 from tests.helpers.corpora import write_corpus
 from tlite import functional as F
-from tlite.data import LabelledText, ParallelText, SyntheticReviews, TextFile, draw_windows, places
+from tlite.data import (
+    LabelledText,
+    ParallelText,
+    SyntheticReviews,
+    TextFile,
+    sample_positions,
+    sample_windows,
+)
 from tlite.data.corpus import Corpus
 from tlite.decoding import generate
 from tlite.experiment import (
@@ -331,8 +338,8 @@ def random_numbers() -> dict[str, list]:
         "shuffled 2,000,000": F.permuted_index(key, jnp.arange(20), 2_000_000),
         "fold_in": jax.random.key_data(F.fold_in(keys, 5)),
         "dropout": F.dropout(keys, jnp.ones((2, 3, 8)), 0.3),
-        "windows of a text": draw_windows(key, jnp.arange(1000), 8, 4)[0],
-        "positions in a corpus": places(7, 3, 10, 10**12, stream=1, first=5),
+        "windows of a text": sample_windows(key, jnp.arange(1000), 8, 4)[0],
+        "positions in a corpus": sample_positions(7, 3, 10, 10**12, stream=1, first=5),
     }
     return {name: np.asarray(values).tolist() for name, values in numbers.items()}
 

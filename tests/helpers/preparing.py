@@ -37,7 +37,7 @@ def made(source, folder, *, tokenizing=BYTES, processes=1, piece_size=2**23, **s
 
 def ids(corpus: Corpus, part: str = "training") -> np.ndarray:
     """All tokens of a part; none where there is none."""
-    if part not in corpus.manifest().parts:
+    if part not in corpus.manifest().splits:
         return np.zeros(0, int)
     tokens = corpus.open(part)
     return tokens.read(0, len(tokens)).astype(int)

@@ -61,7 +61,7 @@ def test_an_empty_text():
 @given(st.text(st.sampled_from("a \n.漢")))
 def test_encode_long_equals_encode(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "parts", lambda text: subwords.parts(text, 3))
+        patch.setattr(module, "split_long_text", lambda text: subwords.split_long_text(text, 3))
         assert BPE.encode_long(text).tolist() == BPE.encode(text).tolist()
     assert with_special_tokens().encode_long("a a").tolist() == [2, 2]
 

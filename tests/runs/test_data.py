@@ -167,7 +167,7 @@ def test_downloaded_data_keeps_its_folder(here, monkeypatch):
     resolved = dataclasses.replace(TINY, data=Shakespeare()).with_paths()
     assert resolved.data.folder == str(here / "data")
     monkeypatch.chdir("../other")
-    assert resolved.data.reads("training") == [str(path)]
+    assert resolved.data.input_paths("training") == [str(path)]
     assert resolved.with_paths() == resolved
     path.unlink()  # on another machine: in the data folder of that one
     assert resolved.with_paths().data.folder == str(Path("data").absolute())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
-from tlite.text.subwords import END, parts
+from tlite.text.subwords import END, split_long_text
 
 pytest.importorskip("tokenizers")
 readable = st.text(st.characters(codec="utf-8"))  # what a UTF-8 file can hold: astral too
@@ -116,15 +116,15 @@ def test_pieces_are_the_same_in_every_process():
 @given(st.lists(st.sampled_from(["a", "'s", " ", "\n", "\r", "\t", "\u2009", "12", "!", "漢"])))
 def test_parts_of_a_long_text_have_the_pieces_of_the_whole(words):
     text = "".join(words)
-    cut = list(parts(text, 5))
+    cut = list(split_long_text(text, 5))
     assert "".join(cut) == text
     found = [PIECES.encode(part) for part in cut]
     assert np.concatenate(found).tolist() == PIECES.encode(text).tolist()
 
 
 def test_a_text_is_cut_where_it_can_be():
-    assert list(parts("abc\ndef\n\nghi", 2)) == ["abc", "\ndef", "\n\nghi"]
-    assert list(parts("a" * 9, 2)) == ["a" * 9]
+    assert list(split_long_text("abc\ndef\n\nghi", 2)) == ["abc", "\ndef", "\n\nghi"]
+    assert list(split_long_text("a" * 9, 2)) == ["a" * 9]
 
 
 # Numbers

@@ -369,7 +369,7 @@ class Prepare:
         make = partial(make_tokenizer, settings)
         sizes = {"shard_tokens": self.shard_tokens, "processes": self.processes}
         manifest = prepare(source, self.folder, name, make, **sizes)
-        for split, part in manifest.parts.items():
+        for split, part in manifest.splits.items():
             print(
                 f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "
                 f"{part.documents:,} documents"

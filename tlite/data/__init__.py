@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tlite.data.corpus import Corpus, Tokens
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare
-from tlite.data.windows import draw_windows, every_window, places, split_tokens
+from tlite.data.windows import contiguous_windows, sample_positions, sample_windows, split_tokens
 
 if TYPE_CHECKING:
     from tlite.data.examples import Example, LabelledText, Pair, ParallelText
@@ -23,9 +23,24 @@ FILES = {
 """Module of each name that is imported when it is used."""
 
 __all__ = [
-    "BuiltinText", "CopyTask", "Corpus", "Example", "LabelledText", "NumberWords", "Pair",
-    "ParallelText", "Shakespeare", "SyntheticReviews", "TextFile", "TextSource", "TinyShakespeare",
-    "Tokens", "draw_windows", "every_window", "places", "split_tokens",
+    "BuiltinText",
+    "CopyTask",
+    "Corpus",
+    "Example",
+    "LabelledText",
+    "NumberWords",
+    "Pair",
+    "ParallelText",
+    "Shakespeare",
+    "SyntheticReviews",
+    "TextFile",
+    "TextSource",
+    "TinyShakespeare",
+    "Tokens",
+    "contiguous_windows",
+    "sample_positions",
+    "sample_windows",
+    "split_tokens",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import tyro
 
-from tlite.data.reading import Part, find, kind_of, read_lines
+from tlite.data.reading import Split, find, kind_of, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import (
     column_of,
@@ -70,7 +70,7 @@ class LabelledText(TableData):
         """Names of the classes, in the order in which `labels` first has them."""
         return [name for name in dict.fromkeys(self.labels.values()) if name]
 
-    def found(self) -> "LabelledText":
+    def with_columns(self) -> "LabelledText":
         """The same with the columns and classes that its tables have; they are printed.
 
         Raises:
@@ -133,7 +133,7 @@ class LabelledText(TableData):
         names = getattr(features.get(self.label_column), "names", [])
         return {str(number): name for number, name in enumerate(names)}
 
-    def examples(self, part: Part) -> Iterable[Example]:
+    def examples(self, part: Split) -> Iterable[Example]:
         """The texts of a part, those of classes that are left out among them.
 
         Raises:
@@ -144,7 +144,7 @@ class LabelledText(TableData):
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
-    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+    def all_rows(self, part: Split) -> Iterator[tuple[str, ...]]:
         columns = self.text_column or "text", self.label_column or "label"
         for source in getattr(self, part):
             for text, value in self._rows_of(source, *columns):
@@ -166,7 +166,7 @@ class Pass:
     """The examples of a part, read anew each time they are iterated over."""
 
     data: LabelledText
-    part: Part
+    part: Split
 
     def __iter__(self) -> Iterator[Example]:
         """A text without a letter has no class."""
@@ -215,7 +215,7 @@ class ParallelText(TableData):
     what: ClassVar[str] = "sentences"
     lines: ClassVar[tuple[str, ...]] = ("text", "")
 
-    def found(self) -> "ParallelText":
+    def with_columns(self) -> "ParallelText":
         """The same with the columns that its tables have; they are printed.
 
         Raises:
@@ -233,7 +233,7 @@ class ParallelText(TableData):
         print(printable(f"{told} (--columns, if this is the first row)"), flush=True)
         return dataclasses.replace(data, source_column=source, target_column=target)
 
-    def pairs(self, part: Part) -> list[Pair]:
+    def pairs(self, part: Split) -> list[Pair]:
         """The pairs of a part. Those with an empty side are left out, with a warning.
 
         Raises:
@@ -251,7 +251,7 @@ class ParallelText(TableData):
             raise self.nothing(part)
         return pairs
 
-    def all_rows(self, part: Part) -> Iterator[Pair]:
+    def all_rows(self, part: Split) -> Iterator[Pair]:
         names = getattr(self, part)
         if all(tables := [*map(self.has_columns, names)]):
             columns = self.source_column or "source", self.target_column or "target"

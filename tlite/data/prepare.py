@@ -31,12 +31,12 @@ import numpy as np
 from rich.progress import track
 
 from tlite.data.corpus import (
-    BEGINNINGS,
-    NAME,
-    TYPES,
+    DTYPES,
+    MANIFEST,
+    PREFIXES,
     CorpusTokenizer,
     Manifest,
-    PartFiles,
+    SplitFiles,
     TokenFile,
     dtype_for,
     read_manifest,
@@ -92,11 +92,11 @@ def prepare(
     with disk_errors(work), _work_folder(work, request):
         manifest = _begun(work / "corpus", source, pieces, tokenizer, make)
         _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
-        parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens)
-        if source.validation_fraction and "validation" not in parts:
+        splits = _join(work, len(pieces), DTYPES[manifest.dtype].itemsize, shard_tokens)
+        if source.validation_fraction and "validation" not in splits:
             shutil.rmtree(work)  # another fraction is another command
             raise UserError("no document is in the validation part: raise --validation-fraction")
-        return _appear(work, folder, replace(manifest, parts=parts))
+        return _appear(work, folder, replace(manifest, splits=splits))
 
 
 def _check_free(folder: Path, work: Path) -> None:
@@ -153,7 +153,7 @@ def _begun(
     folder: Path, source: Source, pieces: list[Piece], name: str, make: Callable[[Texts], Any]
 ) -> Manifest:
     """The corpus without its parts, with its tokenizer; made once, and kept for later tries."""
-    if not (folder / NAME).exists():
+    if not (folder / MANIFEST).exists():
         tokenizer = make(partial(texts_of, source, pieces))
         path = folder / tokenizer.file_name
         tokenizer.save(path)
@@ -162,7 +162,7 @@ def _begun(
         of, origin = CorpusTokenizer(tokenizer.kind, str(path), digest), asdict(source)
         origin["tokenizer"] = name
         write_manifest(folder, Manifest(dtype_for(size), size, {}, of, tokenizer.eos_id, origin))
-    return replace(read_manifest(folder), parts={})
+    return replace(read_manifest(folder), splits={})
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:
@@ -261,13 +261,13 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
         UserError: the piece can't be read, or has a text that can't be encoded.
     """
     number, piece = task
-    new, dtype = folder / f"{number}.new", TYPES[corpus.dtype]
+    new, dtype = folder / f"{number}.new", DTYPES[corpus.dtype]
     encode = load_encoder(corpus.tokenizer)
     end = np.array([] if corpus.end_id is None else [corpus.end_id], dtype)
     shutil.rmtree(new, ignore_errors=True)  # of a try that was killed
     new.mkdir()
-    files = {part: (new / part).open("wb") for part in BEGINNINGS}
-    totals = {part: Counter() for part in BEGINNINGS}
+    files = {part: (new / part).open("wb") for part in PREFIXES}
+    totals = {part: Counter() for part in PREFIXES}
     fragments = read_piece(source, piece)
     while group := list(itertools.islice(fragments, AT_ONCE)):
         for (text, side, _, ends), ids in zip(group, encode(group), strict=True):
@@ -321,7 +321,7 @@ def load_encoder(entry: CorpusTokenizer) -> Callable[[list[Fragment]], Iterable[
 # Tokens of pieces become files
 
 
-def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, PartFiles]:
+def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, SplitFiles]:
     """Write the tokens of all pieces, one behind the other, to the files of each part."""
     for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
         path.unlink()
@@ -330,7 +330,7 @@ def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, P
         for part, counts in json.loads((folder / TOTALS).read_text()).items():
             totals.update({(part, name): count for name, count in counts.items()})
     parts = {}
-    for part, beginning in BEGINNINGS.items():
+    for part, beginning in PREFIXES.items():
         paths = (folder / part for folder in folders)
         chunks = (chunk for path in paths for chunk in read_pieces(path, any_size=True))
         files, left = [], next(chunks, b"")
@@ -346,5 +346,5 @@ def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, P
             files.append(TokenFile(name, size // width, digest.hexdigest()))
         if files:
             counts = totals[part, "documents"], totals[part, "bytes"]
-            parts[part] = PartFiles(tuple(files), *counts)
+            parts[part] = SplitFiles(tuple(files), *counts)
     return parts

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from tlite.distributed.devices import cache_folder
 from tlite.errors import UserError
 
-Part = Literal["training", "validation", "test"]
+Split = Literal["training", "validation", "test"]
 ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6
 STDIN = "standard input"

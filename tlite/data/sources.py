@@ -1,4 +1,4 @@
-"""Texts to learn from: frozen dataclasses with `load() -> str`, so that a config can hold them."""
+"""Texts to train on: frozen dataclasses with `load() -> str`, which an experiment can hold."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ from typing import ClassVar
 from rich.progress import wrap_file
 
 from tlite.data.reading import (
-    Part,
+    Split,
     data_folder,
     find,
     is_table,
@@ -31,13 +31,13 @@ from tlite.user_code import exec_file, shipped_experiments
 
 @dataclass(frozen=True)
 class BuiltinText:
-    """The help topics that every Python carries (`pydoc_data.topics`): English about Python.
+    """The help topics of the standard library (`pydoc_data.topics`): English about Python.
 
-    Their length differs between versions of Python; the run folder records it with a hash.
+    Their length differs between versions of Python; a run records it with a hash.
     """
 
     validation_fraction: float = 0.05
-    """The last part of the text, kept for validation."""
+    """Fraction of the text, at its end, for validation."""
 
     def load(self) -> str:
         topics = importlib.import_module("pydoc_data.topics").topics
@@ -46,31 +46,31 @@ class BuiltinText:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text of your own: a UTF-8 file (.gz too), or the texts of a table, one after the other."""
+    """A text of your own: a UTF-8 file (.gz too), or the texts of a table, concatenated."""
 
     path: str = ""
-    """A text file; a table (CSV, TSV, JSON Lines, Parquet), or a folder of `save_to_disk`."""
+    """Text file, table (CSV, TSV, JSON Lines, Parquet), or folder of `save_to_disk`."""
     validation_fraction: float = 0.05
-    """The last part of the text, kept for validation."""
+    """Fraction of the text, at its end, for validation."""
     text_column: str = ""
-    """Of a table: the column with the text; the one whose name is known unless given."""
+    """Column of the texts (tables only); "": recognised by its name."""
 
-    def reads(self, part: Part) -> list[str]:
-        """The file that every part is read from."""
+    def input_paths(self, part: Split) -> list[str]:
+        """Return the path of the text, which has all splits."""
         from tlite.data.tables import is_saved
 
-        there = is_saved(self.path) or is_there(Path(self.path))
-        return [os.path.realpath(self.path)] if there else []
+        exists = is_saved(self.path) or is_there(Path(self.path))
+        return [os.path.realpath(self.path)] if exists else []
 
-    def located(self, moved: bool = False) -> "TextFile":
-        """The same, from whatever folder it is read. `moved` is `locate`'s."""
+    def with_absolute_paths(self, moved: bool = False) -> "TextFile":
+        """Return the source with an absolute path; `moved` is that of `locate`."""
         return dataclasses.replace(self, path=locate(self.path, moved=moved))
 
-    def found(self) -> "TextFile":
-        """The same with the column of the texts, if it is a table; it is printed.
+    def with_columns(self) -> "TextFile":
+        """Return the source with the column of the texts, which is printed, if it is a table.
 
         Raises:
-            UserError: it can't be told; the option is named that does.
+            UserError: several columns, or none, may be that of the texts.
         """
         if not self._is_table or self.text_column:
             return self
@@ -88,7 +88,7 @@ class TextFile:
             return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
         from tlite.data.table_data import TableData
 
-        table = TableData(path=self.path).with_path()  # of several splits the one to train on
+        table = TableData(path=self.path).with_path()  # only the training split of several
         texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))
 
@@ -100,35 +100,33 @@ class TextFile:
 
 
 class Download:
-    """What a text that is fetched once does: `folder`, `file`, `url` and `sha256` are its own."""
+    """A text that is downloaded once. Subclasses define `folder`, `file`, `url` and `sha256`."""
 
-    def reads(self, part: Part) -> list[str]:
-        """The file that every part is read from, or the address that it comes from."""
-        return [str(self._there() or self.url)]
+    def input_paths(self, part: Split) -> list[str]:
+        """Return the path of the text, or the URL that it is downloaded from."""
+        return [str(self._existing_path() or self.url)]
 
-    def located(self, moved: bool = False) -> "Download":
-        """The same, from whatever folder it is read: its SHA-256 tells whether it is the text."""
-        folder = self.folder if self.folder and self._there() else os.path.abspath(data_folder())
+    def with_absolute_paths(self, moved: bool = False) -> "Download":
+        """Return the source with an absolute folder."""
+        exists = self.folder and self._existing_path()
+        folder = self.folder if exists else os.path.abspath(data_folder())
         return dataclasses.replace(self, folder=folder)
 
     def load(self) -> str:
-        """The text, fetched if it isn't there.
-
-        One that is there is taken as it is, with a warning where it is not what a download must be.
-        """
-        if not (path := self._there()):
+        """Return the text, downloaded if there is no file; warn of a file with another SHA-256."""
+        if not (path := self._existing_path()):
             path = Path(self.folder or data_folder(), self.file)
             download(self.url, path, self.sha256)
         elif (digest := hashlib.sha256(b"".join(pieces(path))).hexdigest()) != self.sha256:
             print(
-                f"warning: {path} is not the file that is published (its SHA-256 is {digest}, not "
+                f"warning: {path} differs from the published file (SHA-256 {digest}, not "
                 f"{self.sha256}): results may differ",
                 file=sys.stderr,
             )
         return read_text(path)
 
-    def _there(self) -> Path | None:
-        """The file, packed or not, if it is there."""
+    def _existing_path(self) -> Path | None:
+        """Return the path of the file, or of its .gz."""
         path = Path(self.folder or data_folder(), self.file)
         return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
 
@@ -138,11 +136,11 @@ class TinyShakespeare(Download):
     """Karpathy's 1.1 MB sample of Shakespeare (65 characters), split 90/10 as nanoGPT does."""
 
     validation_fraction: float = 0.1
-    """The last part of the text, kept for validation."""
+    """Fraction of the text, at its end, for validation."""
     sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-    """What a download must be."""
+    """SHA-256 of a download."""
     folder: str = ""
-    """Where the file lies, or is fetched to; the data folder (TLITE_DATA) unless given."""
+    """Folder of the file; "": the data folder (TLITE_DATA)."""
     file: ClassVar[str] = "shakespeare/tiny_shakespeare.txt"
     url: ClassVar[str] = (
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -154,11 +152,11 @@ class Shakespeare(Download):
     """All the plays: Project Gutenberg's complete works (#100), parsed."""
 
     validation_fraction: float = 0.05
-    """The last part of the text, kept for validation."""
+    """Fraction of the text, at its end, for validation."""
     sha256: str = "17d47ae375676f7576feb3d931784223865403a18537707f9a567247015d6781"
-    """What a download must be; Gutenberg revises its texts, so newer ones differ."""
+    """SHA-256 of a download; Gutenberg revises its texts, so newer ones differ."""
     folder: str = ""
-    """Where the file lies, or is fetched to; the data folder (TLITE_DATA) unless given."""
+    """Folder of the file; "": the data folder (TLITE_DATA)."""
     file: ClassVar[str] = "shakespeare/pg100.txt"
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
@@ -174,7 +172,7 @@ TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare
 
 
 def download(url: str, path: Path, sha256: str) -> None:
-    """Fetch `url` to `path`; the file appears there only whole and with the right SHA-256.
+    """Download `url` to `path`; the file appears there only complete and with the right SHA-256.
 
     Raises:
         UserError: no network, no space, or other content than expected.
@@ -194,15 +192,14 @@ def download(url: str, path: Path, sha256: str) -> None:
         if (digest := hashlib.sha256(temporary.read_bytes()).hexdigest()) != sha256:
             raise UserError(
                 f"{url} has the SHA-256 {digest}, not {sha256}: it has changed since tlite was "
-                f"written; look at it, and save it as {path} if it is what you want"
+                f"written; save it as {path} to use it"
             )
         temporary.chmod(0o644)  # not only for this user, as a temporary file is
         temporary.replace(path)
     except (OSError, http.client.HTTPException) as error:
         reason = str(error).strip() or type(error).__name__
         raise UserError(
-            f"can't download {url} to {path} ({reason}): check the network, or put the file there "
-            "yourself"
+            f"can't download {url} to {path} ({reason}): check the network, or put the file there"
         ) from error
     finally:
         if temporary:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tlite.data.examples import Example, Pair
-from tlite.data.reading import Part
+from tlite.data.reading import Split
 from tlite.errors import UserError, needs_extra
 
 MOST = 10_000_000
@@ -60,7 +60,7 @@ class SyntheticReviews:
     def classes(self) -> list[str]:
         return ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
 
-    def examples(self, part: Part) -> list[Example]:
+    def examples(self, part: Split) -> list[Example]:
         """The reviews of a part.
 
         Raises:
@@ -106,7 +106,7 @@ class CopyTask:
     sequences: int = 20000
     """How many to train on; a twentieth as many to validate, and to test."""
 
-    def pairs(self, part: Part) -> list[Pair]:
+    def pairs(self, part: Split) -> list[Pair]:
         """The pairs of a part.
 
         Raises:
@@ -144,7 +144,7 @@ class NumberWords:
     target_language: str = "de"
     """Language of the target."""
 
-    def pairs(self, part: Part) -> list[Pair]:
+    def pairs(self, part: Split) -> list[Pair]:
         """The pairs of a part.
 
         Raises:

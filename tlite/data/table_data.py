@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tlite.config import validate_fields
-from tlite.data.reading import Part, find, is_table, kind_of, locate
+from tlite.data.reading import Split, find, is_table, kind_of, locate
 from tlite.data.tables import (
     file_rows,
     held_out,
@@ -68,7 +68,7 @@ class TableData:
     def __post_init__(self):
         validate_fields(self)
 
-    def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
+    def input_paths(self, part: Split, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more.
 
         Raises:
@@ -80,7 +80,7 @@ class TableData:
         place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
         return [f"{place} ({name})" for name in (*names, *more)]
 
-    def located(self, moved: bool = False) -> "TableData":
+    def with_absolute_paths(self, moved: bool = False) -> "TableData":
         """Return the same data with absolute paths, so that any folder can read it.
 
         Args:
@@ -128,7 +128,7 @@ class TableData:
             )
         return dataclasses.replace(self, path="", hub=self.path * saved, **(found | given))
 
-    def _split_files(self, part: Part, files: Iterable[str]) -> tuple[str, ...]:
+    def _split_files(self, part: Split, files: Iterable[str]) -> tuple[str, ...]:
         """The split of this part, or its file, or all its shards (train-00000-of-00002.parquet).
 
         Raises:
@@ -184,7 +184,7 @@ class TableData:
             values = map(row.get, columns)
             yield tuple("" if v is None or v != v else str(v) for v in values)
 
-    def rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+    def rows(self, part: Split) -> Iterator[tuple[str, ...]]:
         """The rows of a part, each with its text first.
 
         Raises:
@@ -193,7 +193,7 @@ class TableData:
         if not 0 < (fraction := self.validation_fraction) < 1:
             raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
         own = part == "test" or bool(self.validation)
-        source: Part = part if own else "training"
+        source: Split = part if own else "training"
         if not getattr(self, source):
             raise UserError(f"no {source} {self.what} given: name them with --{source}")
         rows = self.all_rows(source)
@@ -204,7 +204,7 @@ class TableData:
         by_label = {"stratum": itemgetter(1)} if self.split_by == "label" else {}
         return held_out(rows, fraction, held=part == "validation", **by_label)
 
-    def nothing(self, part: Part) -> UserError:
+    def nothing(self, part: Split) -> UserError:
         """What is wrong where a part has nothing, and what to do if it was to be drawn."""
         return UserError(
             f"the {part} part has no {self.what}: of so few different ones none may be drawn for "

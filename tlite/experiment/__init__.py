@@ -110,7 +110,7 @@ class BaseExperiment:
                 f"{type(data).__name__} has no {' and no '.join(missing)}: the data of a "
                 f"{type(self).__name__} needs {' and '.join(needs)}"
             )
-        data = data.found() if hasattr(data, "found") else data
+        data = data.with_columns() if hasattr(data, "with_columns") else data
         return dataclasses.replace(experiment, data=data)
 
     def with_paths(self, moved: bool = False) -> "BaseExperiment":
@@ -121,8 +121,8 @@ class BaseExperiment:
                 caller must compare fingerprints.
         """
         changed: dict[str, Any] = {}
-        if hasattr(self.data, "located"):
-            changed["data"] = self.data.located(moved)
+        if hasattr(self.data, "with_absolute_paths"):
+            changed["data"] = self.data.with_absolute_paths(moved)
         if init_from := getattr(self, "init_from", None):
             folder = locate(init_from.folder, in_data=False)
             changed["init_from"] = dataclasses.replace(init_from, folder=folder)

@@ -117,5 +117,5 @@ class ClassifierExperiment(BaseExperiment):
     def further_inputs(self) -> list[str]:
         stage, paths = self.pretraining, super().further_inputs()
         if stage and stage.pretraining_steps and stage.unlabelled:
-            return [*paths, *self.data.reads("training", stage.unlabelled)]
+            return [*paths, *self.data.input_paths("training", stage.unlabelled)]
         return paths

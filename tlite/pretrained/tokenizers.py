@@ -12,7 +12,7 @@ import numpy as np
 from tlite.data.reading import is_there
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import HUB_NAME, download, read_optional_json
-from tlite.text.subwords import END, byte_pairs, parts
+from tlite.text.subwords import END, byte_pairs, split_long_text
 from tlite.text.tokenizer import PADDING, Tokenizer, encoding_by_library, pad, read_by_library
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
@@ -94,7 +94,7 @@ class PretrainedTokenizer(Tokenizer):
         is_gpt2 = is_byte_level and self._tokenizer.normalizer is None
         if not is_gpt2 or rule.add_prefix_space or not rule.use_regex:
             return self.encode(text, add_special_tokens=False)
-        rows, remaining = [], parts(text)
+        rows, remaining = [], split_long_text(text)
         while batch := list(itertools.islice(remaining, BATCH_SIZE)):
             encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
             rows += [np.array(encoding.ids, np.int32) for encoding in encodings]
@@ -195,7 +195,9 @@ def learn_bpe(texts: Iterable[str], vocab_size: int = 8000) -> PretrainedTokeniz
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=[END], show_progress=False
     )
-    tokenizer.train_from_iterator((part for text in texts for part in parts(text)), trainer)
+    tokenizer.train_from_iterator(
+        (part for text in texts for part in split_long_text(text)), trainer
+    )
     tokenizer.encode_special_tokens = True  # an end token typed in a text does not end it
     return PretrainedTokenizer(tokenizer, {"bos": END, "eos": END})
 

@@ -12,7 +12,7 @@ import numpy as np
 import tlite.functional as F
 from tlite import pictures
 from tlite.baselines.tfidf import tfidf_logistic_regression
-from tlite.data import every_window
+from tlite.data import contiguous_windows
 from tlite.decoding.search import start_and_end
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
@@ -153,7 +153,7 @@ def draw_generator_run(
 
 def window_with_most_letters(run: GeneratorRun, length: int) -> str:
     """Return the window of the validation split with the most letters."""
-    windows = every_window(run.validation_tokens, length)[0][:MAX_SEARCHED_WINDOWS]
+    windows = contiguous_windows(run.validation_tokens, length)[0][:MAX_SEARCHED_WINDOWS]
     texts = (run.tokenizer.decode(window).strip("\N{REPLACEMENT CHARACTER}") for window in windows)
     return max(texts, key=lambda text: sum(map(str.isalpha, text)))
 
@@ -162,7 +162,7 @@ def draw_validation(run: GeneratorRun, model, page: Page, parameters) -> None:
     """Draw the validation loss by position, and of single tokens."""
     sums = run.trainer.evaluate(parameters, run.validation())
     page.draw("loss-by-position", pictures.plot_loss_by_position(sums["loss"] / sums["count"]))
-    windows = every_window(run.validation_tokens, min(model.config.context, MAX_LOSS_TOKENS))
+    windows = contiguous_windows(run.validation_tokens, min(model.config.context, MAX_LOSS_TOKENS))
     inputs, targets, weights = (array[:6] for array in windows)
     loss = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
     losses = np.asarray(loss(model, inputs, targets))[weights > 0]

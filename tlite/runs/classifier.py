@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 import tlite.functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
-from tlite.data.reading import Part
+from tlite.data.reading import Split
 from tlite.errors import UserError, check_packages, show
 from tlite.experiment import ClassifierExperiment, Subwords, Words
 from tlite.models import (
@@ -58,7 +58,7 @@ class ClassifierRun(ExamplesRun):
     packages = ("sklearn",)  # for the baseline
 
     @classmethod
-    def read(cls, experiment: ClassifierExperiment, split: Part) -> Iterable[Example]:
+    def read(cls, experiment: ClassifierExperiment, split: Split) -> Iterable[Example]:
         return check_examples(experiment.data.examples(split), Example)
 
     @classmethod
@@ -148,7 +148,7 @@ class ClassifierRun(ExamplesRun):
         self.print_next_steps()
 
     def evaluate(
-        self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
+        self, split: Split = "validation", checkpoint: str = "best", replica: int | str = 0
     ) -> None:
         """Print and draw accuracy, loss and the scores of each class on a split.
 
@@ -178,7 +178,9 @@ class ClassifierRun(ExamplesRun):
         print_most_certain(label, classes, examples, labels, probabilities)
         self.draw(split, examples, labels, probabilities, confusions)
 
-    def draw(self, split: Part, examples: list[Example], labels, probabilities, confusions) -> None:
+    def draw(
+        self, split: Split, examples: list[Example], labels, probabilities, confusions
+    ) -> None:
         """Draw an evaluation; with two classes also texts that have neither."""
         from tlite import pictures  # matplotlib is slow to import
 

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import tlite.functional as F
-from tlite.data.corpus import NAME, Corpus, Tokens
-from tlite.data.reading import Part
-from tlite.data.windows import every_window, places, split_tokens
+from tlite.data.corpus import MANIFEST, Corpus, Tokens
+from tlite.data.reading import Split
+from tlite.data.windows import contiguous_windows, sample_positions, split_tokens
 from tlite.errors import OutOfMemory, UserError, command, printable, show
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models.transformer import CausalLM
@@ -58,7 +58,7 @@ class GeneratorRun(Run):
     @classmethod
     def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
         if isinstance(data, Corpus):
-            tokens = sum(part.tokens for part in data.manifest().parts.values())
+            tokens = sum(part.tokens for part in data.manifest().splits.values())
             return {"tokens": tokens} | data.fingerprint()
         return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
 
@@ -195,7 +195,7 @@ class GeneratorRun(Run):
         return scores_line(part, means, self.tokenizer.unit)
 
     def evaluate(
-        self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0
+        self, split: Split = "validation", checkpoint: str = "best", replica: int | str = 0
     ) -> None:
         """Print the loss over every token of a split."""
         if split == "test":
@@ -395,8 +395,8 @@ class TextSplit:
 
         def windows(seed: int, step: int, rows: slice) -> np.ndarray:
             number, below = rows.stop - rows.start, len(self) - self.context
-            starts = places(seed, step, number, below, first=rows.start)
-            return self.tokens.take(starts, self.context + 1)
+            starts = sample_positions(seed, step, number, below, first=rows.start)
+            return self.tokens.read_windows(starts, self.context + 1)
 
         if isinstance(self.tokens, Tokens):
             return lambda config, mesh: PrefetchingLoader(windows, config, mesh)
@@ -409,10 +409,10 @@ class TextSplit:
         """
         number = max(self.max_tokens // self.context, 1)
         if number * self.context >= len(self) - 1:
-            return every_window(self.read(), self.context)
+            return contiguous_windows(self.read(), self.context)
         last = len(self) - self.context - 1
         starts = np.arange(number) * last // max(number - 1, 1)
-        windows = self.tokens.take(starts, self.context + 1).astype(np.int32)
+        windows = self.tokens.read_windows(starts, self.context + 1).astype(np.int32)
         return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
 
     def bytes_of(self, targets: np.ndarray) -> np.ndarray | None:
@@ -441,7 +441,7 @@ def corpus_splits(
     splits, model = [], experiment.model
     for name in ("training", "validation"):
         tokens = corpus.open(name, model.vocabulary_size)
-        size = corpus.manifest().parts[name].bytes
+        size = corpus.manifest().splits[name].bytes
         per_byte = len(tokens) / size if size else None
         limit = corpus.validation_tokens
         splits.append(TextSplit(tokenizer, model.context, tokens, per_byte, limit))
@@ -489,7 +489,7 @@ def fit_to_corpus(experiment: Any) -> Any:
     data, model = experiment.data, experiment.model
     if not isinstance(data, Corpus) or experiment.init_from or not model.vocabulary_size:
         return experiment
-    if not Path((data := data.located()).folder, NAME).is_file():
+    if not Path((data := data.with_absolute_paths()).folder, MANIFEST).is_file():
         return experiment
     tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
     if 0 <= rows - tokens < PADDING_MULTIPLE:

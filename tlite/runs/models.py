@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tlite.functional as F
-from tlite.data import every_window
+from tlite.data import contiguous_windows
 from tlite.data.reading import decoded
 from tlite.errors import UserError, disk_errors, printable
 from tlite.experiment import Experiment, GeneratorExperiment
@@ -228,7 +228,7 @@ def evaluate_text(
         raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
     warn_of_unknown(tokenizer, tokens)
     length = min(config.context, MAX_WINDOW, len(tokens) - 1)
-    inputs, targets, weights = every_window(np.r_[bos, tokens] if has_bos else tokens, length)
+    inputs, targets, weights = contiguous_windows(np.r_[bos, tokens] if has_bos else tokens, length)
     if has_bos:  # every window begins with it
         inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
     size = min(len(inputs), max(1, MAX_LOGITS // (length * config.vocabulary_size)))

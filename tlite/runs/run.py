@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import tlite.distributed as distributed
 import tlite.functional as F
 from tlite.config import override, to_dict
-from tlite.data.reading import Part
+from tlite.data.reading import Split
 from tlite.errors import (
     Interrupted,
     UserError,
@@ -304,7 +304,7 @@ class Run(abc.ABC):
     @abc.abstractmethod
     def evaluate(
         self,
-        split: Part = "validation",
+        split: Split = "validation",
         checkpoint: str = "best",
         replica: int | Literal["all"] = 0,
     ) -> None:
@@ -522,7 +522,7 @@ class ExamplesRun(Run):
 
     @classmethod
     @abc.abstractmethod
-    def read(cls, experiment: Any, split: Part) -> Iterable:
+    def read(cls, experiment: Any, split: Split) -> Iterable:
         """Return the examples of a split."""
 
     @staticmethod
@@ -530,7 +530,7 @@ class ExamplesRun(Run):
     def text_of(example: Any) -> str:
         """Return the text of an example, for the fingerprint."""
 
-    def examples(self, split: Part) -> Iterable:
+    def examples(self, split: Split) -> Iterable:
         """Return the examples of a split; the files of the test split are printed first."""
         if split != "test":
             return self.data.train if split == "training" else self.data.validation
@@ -667,15 +667,15 @@ def with_steps(run_dir: RunDir, steps: int) -> Any:
     return dataclasses.replace(run_dir.experiment, training=training)
 
 
-def print_inputs(experiment: Any, splits: Iterable[Part] = ("training", "validation")) -> None:
+def print_inputs(experiment: Any, splits: Iterable[Split] = ("training", "validation")) -> None:
     """Print the files that an experiment reads, before they are read.
 
     Raises:
         UserError: one of them is not a regular file.
     """
-    if not hasattr(experiment.data, "reads"):  # synthetic, or from the standard library
+    if not hasattr(experiment.data, "input_paths"):  # synthetic, or from the standard library
         return
-    paths = [path for split in splits for path in experiment.data.reads(split)]
+    paths = [path for split in splits for path in experiment.data.input_paths(split)]
     if "training" in splits:
         paths += experiment.further_inputs()
     if paths:

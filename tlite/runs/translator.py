@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from tlite.data import Pair
-from tlite.data.reading import Part
+from tlite.data.reading import Split
 from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError, show
 from tlite.experiment import TranslatorExperiment
@@ -36,7 +36,7 @@ class TranslatorRun(ExamplesRun):
     tokens_per_example = 1  # batch_size counts tokens
 
     @classmethod
-    def read(cls, experiment: TranslatorExperiment, split: Part) -> list[Pair]:
+    def read(cls, experiment: TranslatorExperiment, split: Split) -> list[Pair]:
         return check_examples(experiment.data.pairs(split), Pair)
 
     @classmethod
@@ -133,7 +133,11 @@ class TranslatorRun(ExamplesRun):
         self.print_next_steps()
 
     def evaluate(
-        self, split: Part = "validation", checkpoint: str = "best", replica: int | str = 0, **search
+        self,
+        split: Split = "validation",
+        checkpoint: str = "best",
+        replica: int | str = 0,
+        **search,
     ) -> None:
         """Print the scores on a split.
 
@@ -144,7 +148,7 @@ class TranslatorRun(ExamplesRun):
         run.dir = dataclasses.replace(self.dir, experiment=with_search(self.experiment, **search))
         run.print_evaluation(split, checkpoint, self.ensemble_name(replica))
 
-    def print_evaluation(self, split: Part, checkpoint: str, ensemble: str) -> None:
+    def print_evaluation(self, split: Split, checkpoint: str, ensemble: str) -> None:
         """Print loss, BLEU and exact match on a split.
 
         Args:

@@ -110,7 +110,7 @@ def byte_pairs(**pieces: Any):
     return content
 
 
-def parts(text: str, size: int = PART) -> Iterator[str]:
+def split_long_text(text: str, size: int = PART) -> Iterator[str]:
     """A long text in parts of about `size` characters, whose pieces are those of the whole.
 
     GPT-2's rule cuts a text before the spaces between words in any case; so do we, before a line's

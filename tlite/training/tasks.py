@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 import tlite.functional as F
-from tlite.data.windows import draw_windows, every_window
+from tlite.data.windows import contiguous_windows, sample_windows
 from tlite.models.config import GeneratorConfig
 from tlite.models.transformer import CausalLM
 from tlite.training.step import Buckets, Task
@@ -61,7 +61,7 @@ def generator_task(
         return model(tokens, **settings)
 
     def draw(tokens, rng, step, size):
-        return draw_windows(F.fold_in(rng, step), tokens, config.context, size)
+        return sample_windows(F.fold_in(rng, step), tokens, config.context, size)
 
     def loss(model, batch, keys):
         inputs, targets = batch
@@ -89,7 +89,7 @@ def generator_task(
 
 def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
     """Return (inputs, targets, weights), each (N, B, T), of every validation token once."""
-    return in_batches(every_window(tokens, context), batch_size, num_shards)
+    return in_batches(contiguous_windows(tokens, context), batch_size, num_shards)
 
 
 def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
