@@ -28,7 +28,7 @@ from tlite import functional as F
 from tlite import inspection
 from tlite.comparison.scaling import Runs
 from tlite.models import Embedding, FeedForward, GeneratorConfig
-from tlite.pictures.marks import visible
+from tlite.pictures.labels import matplotlib_label
 from tlite.runs import Run
 from tlite.runs.experiment_files import load_experiment
 from tlite.runs.models import load
@@ -189,7 +189,7 @@ def attention_arcs(weights: np.ndarray, tokens: list[str], threshold: float = 0.
     The width grows with the weight; weights below the threshold are left out. A query that
     attends to itself has a bar above it.
     """
-    labels = [visible(token) for token in tokens]
+    labels = [matplotlib_label(token) for token in tokens]
     ends = np.cumsum([max(len(label.replace("\\", "")), 1) + 0.35 for label in labels])
     middle, width = (np.r_[0, ends[:-1]] + ends) / 2, ends[-1]  # in letters
     pairs = np.argwhere(weights >= threshold)

@@ -11,7 +11,7 @@ import pytest
 from experiments.tools.pictures import attention_arcs
 from experiments.tools.scaling import Fit, plot_compute, plot_losses
 from tlite.comparison.scaling import Law, Runs
-from tlite.pictures.marks import visible
+from tlite.pictures.labels import matplotlib_label
 
 TOKENS = ["The", " $5$", "\n"]
 LAW = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
@@ -29,7 +29,7 @@ def test_arcs_link_queries_to_keys_with_width_by_weight(tmp_path):
     figure.savefig(tmp_path / "plot.png")
     plt.close(figure)
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.texts] == [visible(token) for token in TOKENS]
+    assert [text.get_text() for text in axes.texts] == [matplotlib_label(token) for token in TOKENS]
     at = [text.get_position()[0] for text in axes.texts]
     pairs = np.argwhere(weights >= 0.1)
     widths = [patch.get_linewidth() for patch in axes.patches]

@@ -27,18 +27,17 @@ TRAINING = TrainingConfig(
 )
 
 
-EMBEDDING = ["embedding-pca", "embedding-tsne"]
 GENERATOR = [
-    *(*EMBEDDING, "values-of-block-0-pca", "values-of-block-0-tsne", "next-token", "logit-lens"),
+    *("embedding", "next-token", "logit-lens"),
     *("head-previous", "head-duplicate", "head-induction", "ablation", "patching"),
 ]
 SEQ2SEQ = [
-    *("alignment", "next-token", "logit-lens", "ablation-encoder-attention"),
+    *("embedding", "next-token", "logit-lens", "ablation-encoder-attention"),
     *("ablation-decoder-attention", "ablation-decoder-cross_attention"),
 ]
 TABLE = {
-    word: [f"{what}-{word}" for what in ("positions", "position-curves", "similarity")]
-    for word in ("learned", "sinusoidal", "split_sinusoidal")
+    name: [f"positions-{name}", f"similarity-{name}"]
+    for name in ("learned", "sinusoidal", "split_sinusoidal")
 } | {"rotary": ["angles-rotary", "similarity-rotary"]}
 """Names of pictures of positions by kind of positions."""
 
@@ -101,14 +100,14 @@ def undrawn(patch: pytest.MonkeyPatch) -> dict:
     """
     drawn, captions = {}, {k: v for topic in PICTURES.values() for k, v in topic.items()}
 
-    def draw(page, picture, later, **words):
-        name = picture.format(**words).replace(" ", "-")
+    def draw(page, picture, function, **fields):
+        name = picture.format(**fields).replace(" ", "-")
         (page.folder / f"{name}.png").touch()
-        drawn[name] = captions[picture].format(**words), later
+        drawn[name] = captions[picture].format(**fields), function
 
     patch.setattr(Page, "draw", draw)
-    own = vars(pictures)
-    later = {n: partial(partial, own[n]) for n in own if n.startswith("plot_") or n == "heat_map"}
+    names = vars(pictures)
+    deferred = {n: partial(partial, f) for n, f in names.items() if n[:5] in ("plot_", "heat_")}
     for module in (models, runs):  # but not in pictures themselves
-        patch.setattr(module, "pictures", SimpleNamespace(**own | later))
+        patch.setattr(module, "pictures", SimpleNamespace(**names | deferred))
     return drawn

@@ -1,4 +1,4 @@
-"""Labels, Axes of the caller's, texts that are no formulas; what is drawn is what was given."""
+"""Pictures show the numbers and texts that they are called with."""
 
 import warnings
 from collections import Counter
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tlite import pictures as P
-from tlite.pictures.marks import visible
+from tlite.pictures.labels import matplotlib_label
 from tlite.training.metrics import average_lines, summarize_seeds
 
 matplotlib.use("Agg")
@@ -43,10 +43,8 @@ PLOTS = {
 PANELS = {
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
-    "scores by step": lambda: P.plot_scores_by_step([1, 2], SHARES.reshape(2, 3, 6), "score"),
 }
 UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule"}
-UNNAMED |= {"scores by step"}
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +54,7 @@ def close_figures():
 
 
 @pytest.mark.parametrize("plot", PLOTS | PANELS)
-def test_every_plot_has_labels_gives_its_first_axes_and_reads_no_name_as_a_formula(plot, tmp_path):
+def test_plots_have_labels_and_draw_dollar_signs_literally(plot, tmp_path):
     axes = (PLOTS | PANELS)[plot]()
     assert axes.figure.axes[0] is axes
     assert plot in PANELS or (axes.get_xlabel() and axes.get_ylabel())
@@ -67,26 +65,12 @@ def test_every_plot_has_labels_gives_its_first_axes_and_reads_no_name_as_a_formu
     assert plot in UNNAMED or shown & {*WORDS, "↵"}
 
 
-@pytest.mark.parametrize(
-    "plot",
-    [
-        lambda axes: P.plot_curves(LINES, "loss", axes),
-        lambda axes: P.plot_lines({"a": SHARES[0]}, "x", "y", axes=axes),
-        lambda axes: P.heat_map(SHARES, axes),
-    ],
-)
-def test_what_draws_curves_and_tables_can_draw_them_where_wanted(plot):
-    mine = plt.figure(layout="constrained").add_subplot()
-    assert plot(mine) is mine
-    assert [*mine.lines, *mine.images]
-
-
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_callers_figures_stay_and_no_other_is_left(fails):
+def test_isolated_figures_are_closed_and_earlier_ones_stay(fails):
     mine = plt.figure()
     plt.ion()
     expected = pytest.raises(ValueError, match="no picture") if fails else nullcontext()
-    with expected, P.own_figures():
+    with expected, P.isolate_figures():
         plt.subplots()
         shown = plt.isinteractive()
         if fails:
@@ -97,8 +81,8 @@ def test_the_callers_figures_stay_and_no_other_is_left(fails):
     assert plt.get_fignums() == [mine.number]
 
 
-def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(tmp_path):
-    every = [visible(chr(code)) for code in [*range(0x20), 0x7F]]
+def test_the_font_has_a_glyph_for_each_control_character(tmp_path):
+    every = [matplotlib_label(chr(code)) for code in [*range(0x20), 0x7F]]
     assert len(set(every)) == len(every)
     axes = plt.figure().add_subplot()
     axes.set_title("".join(every))
@@ -111,7 +95,7 @@ def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(t
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_texts_are_light_on_dark_cells_and_0_with_a_sign_is_white_more_red_less_blue(signed):
+def test_texts_contrast_with_cells_and_signs_have_colours(signed):
     table = np.linspace(-1, 0.5, 21)[None]
     axes = P.heat_map(table, texts=[["0"] * 21], signed=signed)
     light = np.array([text.get_color() == "white" for text in axes.texts])
@@ -132,7 +116,7 @@ TABLE = DRAW.normal(size=(3, 4))
 MOST = np.abs(TABLE).max()
 COUNTS = np.array([[7, 2, 1], [0, 0, 0], [1, 0, 199]])
 PIECES = [["a", "$", " ", "\n"], ["b", "c", "d", "e"], ["f", "g", "h", "i"]]
-CELLS = [[visible(piece) for piece in row] for row in PIECES]
+CELLS = [[matplotlib_label(piece) for piece in row] for row in PIECES]
 TOKENS = ["a", r"\$", "␣", "↵"]
 NUMBERED = [[f"{number:.2f}" for number in row] for row in TABLE]
 MAPS = {  # what draws, what it shows, the ends of its scale, names of rows and columns, texts
@@ -160,7 +144,7 @@ def ticks(axis):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_a_map_shows_what_was_given_at_its_names(name):
+def test_heat_maps_show_their_numbers_and_labels(name):
     draw, table, scale, rows, columns, texts = MAPS[name]
     axes = draw()
     np.testing.assert_allclose(axes.images[0].get_array(), table)
@@ -201,21 +185,6 @@ def test_what_is_masked_is_hatched_and_no_weight_of_zero():
         assert panel.patch.get_hatch()
 
 
-def test_the_figure_says_what_is_shown():
-    figure = P.plot_attention(WEIGHTS[:2], QUERIES, KEYS, "block 0").figure
-    assert "key" in figure.get_supxlabel()
-    assert "query" in figure.get_supylabel()
-    assert figure.get_suptitle() == "block 0"
-    axes = P.plot_attention(WEIGHTS[:2], QUERIES, KEYS, each="decoder block")
-    assert axes.get_title() == "decoder block 0"
-    axes = P.plot_attention(WEIGHTS[:1, :, :3], QUERIES, title="head 3")  # which looks at itself
-    assert ticks(axes.xaxis) == ticks(axes.yaxis) == BESIDE
-    assert (axes.get_title(), axes.figure.get_suptitle()) == ("", "head 3")
-
-
-# How alike positions are
-
-
 @given(arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32)), st.floats(0.1, 10))
 def test_cosine_similarity_is_of_directions_alone(table, scale):
     assume((np.linalg.norm(table, axis=1) > 0.1).all())
@@ -241,7 +210,7 @@ def metrics(num_replicas, num_steps=3):
     ]
 
 
-RATES, LOSSES, SCORES = np.linspace(0.1, 0, 40), DRAW.random((3, 5)), DRAW.random((4, 5, 12)) / 50
+RATES, LOSSES = np.linspace(0.1, 0, 40), DRAW.random((3, 5))
 LINES_OF_HEADS = {f"head {head}": row for head, row in enumerate(DRAW.normal(size=(28, 5)))}
 CURVES = {  # what draws, x, the curves by their names, the number of bands
     "schedule": (lambda: P.plot_schedule({"peak": RATES}), range(1, 41), {"peak": RATES}, 0),
@@ -257,7 +226,7 @@ CURVES = {  # what draws, x, the curves by their names, the number of bands
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_curves_are_the_numbers_with_names_and_styles_of_their_own(name):
+def test_curves_show_their_numbers_in_different_styles(name):
     draw, x, curves, bands = CURVES[name]
     axes = draw()
     for line, (label, y) in zip(axes.lines, curves.items(), strict=True):
@@ -270,7 +239,7 @@ def test_curves_are_the_numbers_with_names_and_styles_of_their_own(name):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [*curves]
 
 
-def test_losses_that_are_not_finite_are_left_out(tmp_path):
+def test_losses_that_are_not_finite_are_omitted(tmp_path):
     lines = [line for line in metrics(2, num_steps=4) if line["split"] == "training"]
     out = {"loss_spread": None, "loss_replicas": [1.0, None]}
     lines[2:] = [line | out for line in lines[2:]]
@@ -286,17 +255,6 @@ def test_only_long_training_curves_are_smoothed():
     training, validation = P.plot_curves(metrics(1, num_steps=1000)).lines
     assert (len(training.get_xdata()), len(validation.get_xdata())) == (200, 1000)
     assert training.get_ydata().mean() == pytest.approx(validation.get_ydata().mean())
-
-
-def test_every_head_has_a_curve_of_its_score_in_the_panel_of_its_block():
-    panels = P.plot_scores_by_step([1, 2, 5, 9], SCORES, "score").figure.axes
-    for layer, panel in enumerate(panels[:5]):
-        assert panel.get_title() == f"block {layer}"
-        for head, line in enumerate(panel.lines):
-            np.testing.assert_array_equal(line.get_data(), ([1, 2, 5, 9], SCORES[:, layer, head]))
-        assert SCORES.max() < panel.get_ylim()[1] < 2 * SCORES.max()
-    assert len(panels[0].figure.legends[0].get_texts()) == 12
-    assert not any(panel.lines for panel in panels[5:])
 
 
 # Bars
@@ -344,7 +302,7 @@ def test_frequencies_are_shares_in_falling_order():
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30))
 @example([*range(1, 1001)])
-def test_all_lengths_but_the_longest_hundredth_are_counted_with_their_median(lengths):
+def test_lengths_below_the_99th_percentile_are_counted(lengths):
     axes = P.plot_lengths(lengths, "text", "word")
     bars = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in axes.patches}
     (median,) = {*axes.lines[0].get_xdata()}
@@ -357,7 +315,7 @@ def test_all_lengths_but_the_longest_hundredth_are_counted_with_their_median(len
     assert median == np.median(lengths)
 
 
-def test_saliency_has_a_bar_for_each_of_the_first_words_in_each_column():
+def test_saliency_has_a_bar_for_each_word_and_column():
     words = ["good", "$", "a b", *(f"word{i}" for i in range(26))]
     columns = {"model": 13 - np.arange(29.0), "baseline": np.arange(29.0) - 3}
     axes = P.plot_saliency(words, columns)
@@ -370,33 +328,24 @@ def test_saliency_has_a_bar_for_each_of_the_first_words_in_each_column():
     assert np.diff(axes.get_ylim()) < 0  # the first word is on top
 
 
-# Rows of a matrix in the plane
+# Embeddings
 
 
 LETTERS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
 ROWS = np.random.default_rng(0).normal(size=(len(LETTERS), 5)).astype(np.float32)
 
 
-def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
+def test_tokens_are_drawn_at_their_principal_components(tmp_path):
     axes, centred = P.plot_embedding(ROWS, LETTERS), ROWS - ROWS.mean(0)
-    assert axes.get_ylabel() == "principal component 2"
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     expected = np.abs(centred @ directions[:2].T)
     np.testing.assert_allclose(np.abs(axes.collections[0].get_offsets()), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
-    pytest.importorskip("sklearn")
-    axes = P.plot_embedding(ROWS, LETTERS, method)
-    assert [text.get_text() for text in axes.texts] == [visible(token) for token in LETTERS]
+    assert [text.get_text() for text in axes.texts] == [*map(matplotlib_label, LETTERS)]
     colours = ["green", "blue", "red", "gray", "gray", "gray", "green", "blue"]
     assert [text.get_color() for text in axes.texts] == [f"tab:{colour}" for colour in colours]
-    places = np.array([text.get_position() for text in axes.texts])
-    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+    points = np.array([text.get_position() for text in axes.texts])
+    for values, limits in zip(points.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
         assert limits[0] < values.min() <= values.max() < limits[1]
-    again = P.plot_embedding(ROWS, LETTERS, method)
-    np.testing.assert_array_equal([text.get_position() for text in again.texts], places)
     axes.figure.savefig(tmp_path / "plot.png")
 
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.pictures.marks import readable, symbols
+from tlite.pictures.labels import escape_controls, show_whitespace
 from tlite.report.page import SCRIPT, Page, new_page, preformatted, render_losses
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
 )
+NAME = "a < b & \"c\" 'd'\f"
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
@@ -34,7 +35,7 @@ def with_heads(page, queries, keys):
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, min_size=1, max_size=4))
-def test_the_head_view_shows_any_tokens_as_symbols(new, queries, keys):
+def test_the_head_view_escapes_any_tokens(new, queries, keys):
     page, queries, keys = new(), [*queries, "</script>", "\f"], [*keys, "<!--<script>"]
     weights = with_heads(page, queries, keys)
     content = page.content()
@@ -42,43 +43,43 @@ def test_the_head_view_shows_any_tokens_as_symbols(new, queries, keys):
     (inside,) = re.findall(r'<script type="application/json">(.*?)</script>', content, re.S)
     assert "<" not in inside
     (data,) = json.loads(inside)
-    assert data["queries"] == [symbols(token) for token in queries]
-    assert data["keys"] == [symbols(token) for token in keys]
+    assert data["queries"] == [show_whitespace(token) for token in queries]
+    assert data["keys"] == [show_whitespace(token) for token in keys]
     np.testing.assert_allclose(np.array(data["weights"]) / 1000, weights, atol=5.1e-4)
 
 
 def test_a_picture_is_embedded_with_its_caption_and_closed(new):
     page, mine = new(), plt.figure()
-    caption = "a < b & \"c\" 'd'\f."
-    page.draw("similarity-{name}", plt.figure().add_subplot(), name="of a", caption=caption)
+    page.draw("positions-{name}", plt.figure().add_subplot(), name=NAME)
     assert plt.get_fignums() == [mine.number]
     plt.close(mine)
-    found = re.fullmatch(
+    content, caption = re.fullmatch(
         r'<figure><div><img alt="" src="data:image/png;base64,([^"]*)"></div>'
         r"<figcaption>([^<]*)</figcaption></figure>",
         *page.topics["Positions"],
-    )
-    assert base64.b64decode(found[1]) == (page.folder / "similarity-of-a.png").read_bytes()
-    assert html.unescape(found[2]) == readable(caption)
+    ).groups()
+    (path,) = page.folder.glob("positions-*.png")
+    assert base64.b64decode(content) == path.read_bytes()
+    assert html.unescape(caption).startswith(f"The {escape_controls(NAME)} positions: ")
 
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.sets(st.sampled_from(["Data", "Heads", "Training"])))
-def test_facts_come_first_then_heads_then_topics_in_order(new, title, names, topics):
+def test_facts_precede_heads_which_precede_topics_in_order(new, title, names, topics):
     page = new(title)
     for name in names:
         page.add_html_fact(name, preformatted(name))
     with_heads(page, "ab", "ab")
     for topic in topics:
         page.add_figure(topic, f"<p>{topic}</p>", "A sentence.")
-    whole = page.content()
-    assert f"<title>{html.escape(readable(title))}</title>" in whole
+    content = page.content()
+    assert f"<title>{html.escape(escape_controls(title))}</title>" in content
     parts = [f"<dt>{html.escape(n)}</dt><dd>{preformatted(n)}</dd>" for n in names]
     parts += ['<div class="heads">', SCRIPT]
     parts += [f"<p>{topic}</p>" for topic in ("Heads", "Training", "Data") if topic in topics]
-    at = whole.index(f"<h1>{html.escape(readable(title))}</h1>")
+    at = content.index(f"<h1>{html.escape(escape_controls(title))}</h1>")
     for part in parts:
-        at = whole.index(part, at)
-    assert whole.count("<details>") == len(topics)  # none is open
+        at = content.index(part, at)
+    assert content.count("<details>") == len(topics)  # none is open
 
 
 def test_a_complete_page_replaces_the_folder(tmp_path):
@@ -99,7 +100,7 @@ def test_a_complete_page_replaces_the_folder(tmp_path):
 def test_a_sample_is_text_without_control_characters(text):
     inside = preformatted(text).removeprefix("<pre>").removesuffix("</pre>")
     assert not re.search(f"[<>]|{CONTROL.pattern}", inside)
-    assert html.unescape(inside) == readable(text)
+    assert html.unescape(inside) == escape_controls(text)
 
 
 SPAN = r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>'
@@ -117,4 +118,4 @@ def test_redness_grows_with_the_loss_and_tokens_are_escaped(pairs):
         assert float(shade) == pytest.approx(min(loss / np.log(2) / 8, 1), abs=0.0051)
         plain = text.replace("&#8629;<br>", "\n")
         assert not re.search(r"[<>\"\f]|&(?!(amp|lt|gt|quot|#x27);)", plain)
-        assert html.unescape(plain) == readable(token)
+        assert html.unescape(plain) == escape_controls(token)

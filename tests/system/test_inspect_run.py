@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from tests.helpers.complaints import complaint
 from tests.helpers.inspected import (
-    EMBEDDING,
     GENERATOR,
     SEQ2SEQ,
     TABLE,
@@ -29,11 +28,10 @@ from tests.helpers.inspected import (
 from tests.helpers.runs import LOGISTIC, TEXTS, TRANSFORMER, labelled
 from tlite import inspection
 from tlite.experiment import Words
-from tlite.pictures.marks import symbols
+from tlite.pictures.labels import show_whitespace
 from tlite.report import inspect_run
 from tlite.report import runs as module
 from tlite.report.page import Page
-from tlite.report.runs import word_weights
 from tlite.runs import Run
 from tlite.training.metrics import iterate_metrics
 
@@ -46,15 +44,14 @@ TRAINED = ["schedule", "curve-loss", "curve-accuracy"]
 PICTURES = {
     "learned": [
         *(*TRAINED, *TABLE["learned"], "blocks-0-attention", *GENERATOR, "loss-by-position"),
-        *("previous-by-step", "duplicate-by-step", "induction-by-step"),
-        *(*DATA, "lengths-line", "lengths-passage"),
+        *(*DATA, "lengths-line"),
     ],
     "classifier": [
-        *(*TRAINED, *TABLE["sinusoidal"], "blocks-0-attention", *EMBEDDING),
+        *(*TRAINED, *TABLE["sinusoidal"], "blocks-0-attention", "embedding"),
         *("saliency", "ablation", *DATA, "lengths-text"),
     ],
     "translator": [
-        *(*TRAINED, *TABLE["sinusoidal"], "curve-bleu", "curve-exact_match", *EMBEDDING, *SEQ2SEQ),
+        *(*TRAINED, *TABLE["sinusoidal"], "curve-bleu", "curve-exact_match", *SEQ2SEQ),
         *("encoder-blocks-0-attention", "decoder-blocks-0-attention"),
         *("decoder-blocks-0-cross_attention", *DATA),
         *("lengths-source-sentence", "lengths-target-sentence"),
@@ -79,7 +76,7 @@ def drawn(monkeypatch):
 
 
 def marks(text) -> list[str]:
-    return [symbols(token) for token in text]
+    return [show_whitespace(token) for token in text]
 
 
 @each_kind
@@ -115,13 +112,13 @@ def test_the_page_names_no_network_and_has_no_control_character(kind):
 def test_the_page_opens_with_the_facts_of_the_run(kind):
     run, facts = trained(kind), facts_of(page_of(kind))
     parameters, step = run.parameters("best")
-    assert list(facts) == ["Experiment", "Size", "Training", "Score", "Sample"]
+    assert list(facts) == ["Experiment", "Size", "Training", "Validation", "Sample"]
     assert f"best step {step}, replica 0" in facts["Experiment"]
     size = sum(leaf.size for leaf in jax.tree.leaves(run.trainer.models(parameters)[0]))
     assert f"{size:,} parameters" in facts["Size"]
     lines = [*iterate_metrics(run.dir.metrics, "validation")]
     (loss,) = (line["loss_replicas"][0] for line in lines if line["step"] == step)
-    assert f"validation loss {loss:.4f} nats" in facts["Score"]
+    assert f"loss {loss:.4f}" in facts["Validation"]
     beginning = {"learned": "The ", "classifier": "It is good", "translator": "source: "}[kind]
     assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
 
@@ -166,45 +163,28 @@ def test_a_user_text_replaces_the_last_one_unless_it_is_wrong(drawn):
     assert not (page.parent / "ablation.png").exists()
 
 
-def test_replicas_and_checkpoints_have_pictures_of_their_own(drawn):
+def test_replicas_and_checkpoints_have_their_own_pictures(drawn):
     run, scores, losses = trained("learned"), [], []
     for replica, checkpoint in ((0, "1"), (1, "2")):
         page = inspect_run(run, checkpoint, replica)
         assert f"step {checkpoint}, replica {replica}" in page.read_text(encoding="utf-8")
-        lines = [line.get_ydata() for line in drawn["induction-by-step"][1]().lines]
-        table = drawn["head-induction"][1]().images[0].get_array()
-        np.testing.assert_allclose(np.array(lines)[:, int(checkpoint) - 1], table.ravel())
-        scores.append(np.array(lines))
+        scores.append(drawn["head-induction"][1]().images[0].get_array())
         losses.append(drawn["loss-by-position"][1]().lines[0].get_ydata())
     assert np.abs(scores[0] - scores[1]).max() > 1e-6
     assert losses[0].mean() > losses[1].mean()
 
 
-def test_only_characters_of_a_short_validation_are_coloured(drawn, monkeypatch, tmp_path):
+def test_losses_of_a_short_validation_split_have_no_padding(drawn, monkeypatch, tmp_path):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
-    parameters, page = run.parameters("best")[0], Page(tmp_path)
-    module.draw_validation(run, run.trainer.models(parameters)[0], page, parameters)
+    model, page = run.trainer.models(run.parameters("best")[0])[0], Page(tmp_path)
+    module.draw_generator_run(run, model, page, None)
     (text,) = re.findall(r'<p class="text">(.*?)</p>', "".join(page.topics["Predictions"]))
-    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
-    assert shown == run.tokenizer.decode(run.validation_tokens[1:])
+    text = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
+    assert text == run.tokenizer.decode(run.validation_tokens[1:])
 
 
 # Classifiers
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_weight_of_a_word_is_that_of_the_regression(classes):
-    texts = ["good good", "bad thing", "so so", "good thing", "bad bad", "so thing"]
-    labels = [label % classes for label in (1, 0, 2, 1, 0, 2)]
-    pipeline = module.tfidf_logistic_regression(texts, labels)
-    vectorizer, regression = (step for _, step in pipeline.steps)
-    columns = regression.coef_[:, [vectorizer.vocabulary_[word] for word in ("good", "bad")]]
-    for label in range(classes):
-        good, unknown, bad = word_weights(pipeline, ["good", "nowhere", "bad"], label)
-        assert unknown == 0
-        expected = columns[label] if classes > 2 else (2 * label - 1) * columns[0]
-        np.testing.assert_allclose([good, bad], expected)
 
 
 def test_texts_are_cut_to_the_context_and_not_padded(drawn):

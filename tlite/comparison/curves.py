@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from tlite.comparison.results import Results
 from tlite.comparison.rows import Row
 from tlite.comparison.tables import clipped
-from tlite.pictures import LOOKS, own_figures
-from tlite.pictures.marks import plain
+from tlite.pictures import LINE_STYLES, isolate_figures
+from tlite.pictures.labels import matplotlib_text
 
 MANY = 10  # entries from which on bands are fainter
 LEGEND = 32  # letters of a name
@@ -34,7 +34,7 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     if results.intervals:
         caption = f"difference from {results.reference.label} with its 95 % interval"
         figures["differences.png"] = caption, plot_differences(results)
-    with own_figures():
+    with isolate_figures():
         for name, (caption, figure) in figures.items():
             if figure is not None:
                 figure.savefig(file := io.BytesIO(), format="png", dpi=120)
@@ -61,7 +61,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
     first validations are far from the rest, and what differs at the end would not be seen.
     """
     shown, late = [], []
-    for look, row in zip(cycle(LOOKS), results.rows, strict=False):
+    for look, row in zip(cycle(LINE_STYLES), results.rows, strict=False):
         steps, values = row.curve(results.measure)
         x = spent(row, steps, what)
         if x is not None and len(x):
@@ -73,7 +73,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
     a_third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
     for look, row, steps, x, values in shown:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
-        axes.plot(x, mean, label=plain(clipped(row.label, LEGEND)), **look)
+        axes.plot(x, mean, label=matplotlib_text(clipped(row.label, LEGEND)), **look)
         axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
         last, at_the_end = steps == row.last_validation, steps >= min(a_third, steps[-1])
         axes.plot(x[last], mean[last], "o", ms=5, color=look["color"])
@@ -98,10 +98,11 @@ def plot_differences(results: Results) -> Figure:
         colour = ("tab:green" if better else "tab:red") if found.significant else "tab:gray"
         axes.errorbar(found.mean, place, xerr=found.half_width, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [plain(clipped(row.label, LEGEND)) for row, _ in rows])
+    labels = [matplotlib_text(clipped(row.label, LEGEND)) for row, _ in rows]
+    axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     side = "left" if results.measure.lower else "right"
-    first = plain(clipped(results.reference.label, LEGEND))
+    first = matplotlib_text(clipped(results.reference.label, LEGEND))
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure

@@ -1,4 +1,4 @@
-"""Figures of arrays, each in one call: `plot_...` draws on new Axes and returns them."""
+"""Draw arrays: each `plot_...` draws on new Axes and returns them."""
 
 import contextlib
 import warnings
@@ -16,26 +16,25 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from tlite.data.tables import in_order
-from tlite.errors import needs_extra
-from tlite.pictures.marks import plain, symbols, visible
+from tlite.pictures.labels import matplotlib_label, matplotlib_text, show_whitespace
 
 BRIGHTNESS = 0.299, 0.587, 0.114  # of red, green and blue (ITU-R BT.601)
-HATCHED = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}  # where nothing may look
-LOOKS = cycler(linestyle=["-", "--", ":", "-."]) * cycler(color=[*TABLEAU_COLORS])
+HATCHED = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}  # masked cells
+LINE_STYLES = cycler(linestyle=["-", "--", ":", "-."]) * cycler(color=[*TABLEAU_COLORS])
 UNITS = {
     "loss": "loss (nats)",
-    "accuracy": "accuracy (share that is right)",
+    "accuracy": "accuracy (share)",
     "bleu": "BLEU (13a, greedy)",
     "exact_match": "exact matches (share)",
 }
-MOST_WORDS = 24  # of a text
+MAX_WORDS = 24  # of a text
 
 
 @contextlib.contextmanager
-def own_figures() -> Iterator[None]:
-    """Figures that are made meanwhile are not shown, and are closed; those that there were stay.
+def isolate_figures() -> Iterator[None]:
+    """Neither show nor keep the figures that the block makes; earlier ones stay open.
 
-    Of scripts that the font has no letters for, boxes are drawn without a warning.
+    Characters that the font lacks are drawn as boxes without a warning.
     """
     before = {*plt.get_fignums()}
     with plt.ioff(), warnings.catch_warnings():
@@ -48,12 +47,12 @@ def own_figures() -> Iterator[None]:
 
 
 def _new_axes(width: Real = 6, height: Real = 4) -> Axes:
-    """The Axes of a new figure of this size in inches."""
+    """Return the Axes of a new figure of a size in inches."""
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def _new_panels(number: int, columns: int, width: Real, height: Real, **settings) -> list[Axes]:
-    """The Axes of a new figure in rows of at most so many, which share their vertical scale."""
+    """Return the Axes of a new figure in rows of at most `columns`; they share the y scale."""
     columns = min(number, columns)
     settings = {"figsize": (width, height), "sharey": True, "layout": "constrained"} | settings
     grid = plt.subplots(-(-number // columns), columns, squeeze=False, **settings)[1]
@@ -64,13 +63,13 @@ def _new_panels(number: int, columns: int, width: Real, height: Real, **settings
     return [*grid.flat[:number]]
 
 
-def _finished(axes: Axes, xlabel: str, ylabel: str, grid: str = "both") -> Axes:
-    """Labels, a grid along an axis or both, and a legend of what has a name."""
+def _add_labels(axes: Axes, xlabel: str, ylabel: str, grid: str = "both") -> Axes:
+    """Add labels, a grid along an axis or both, and a legend of the named curves."""
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.3, axis=grid)
     if names := axes.get_legend_handles_labels()[1]:
-        beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "ncols": -(-len(names) // 16)}
-        axes.legend(fontsize=8, **(beside if len(names) > 2 else {}))
+        outside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "ncols": -(-len(names) // 16)}
+        axes.legend(fontsize=8, **(outside if len(names) > 2 else {}))
     return axes
 
 
@@ -89,50 +88,47 @@ def heat_map(
     label: str = "",
     **settings,
 ) -> Axes:
-    """A table in colours, its first row on top, with a bar that says what they stand for.
+    """Draw a table in colours, its first row on top, with a colour bar.
 
     Args:
-        rows, columns: names along the edges, numbers unless given; longer ones stand upright.
-        texts: in the cells, white where the ground is dark.
-        scale: the numbers that the first and the last colour stand for; the table's unless given.
-        signed: 0 is white, more is red, less is blue.
-        label: of the bar; without one there is no bar.
-        settings: of the Axes, `xlabel` say.
+        rows, columns: labels along the edges; numbers by default.
+        texts: in the cells, white on dark cells.
+        scale: values of the first and the last colour; by default those of the table.
+        signed: draw 0 white, positive values red, negative ones blue.
+        label: of the colour bar; without one there is no bar.
+        settings: of the Axes, such as `xlabel`.
     """
     if axes is None:
-        axes = _new_axes(*(_size(table.shape, texts, rows) if rows else ()))
-    most = float(np.abs(table).max()) or 1.0
-    low, high = (-most, most) if signed else scale or (None, None)
+        axes = _new_axes(*(_figure_size(table.shape, texts, rows) if rows else ()))
+    limit = float(np.abs(table).max()) or 1.0
+    low, high = (-limit, limit) if signed else scale or (None, None)
     colours = "RdBu_r" if signed else "Blues"
     image = axes.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
-    _write(axes, texts, image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS)
+    brightness = image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS
+    for (row, column), level in np.ndenumerate(brightness if len(texts) else ()):
+        style = {"color": "white" if level < 0.5 else "black", "fontsize": 9}
+        text = matplotlib_text(texts[row][column])
+        axes.text(column, row, text, ha="center", va="center", **style)
     for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
         if names is None:
             axis.set_major_locator(MaxNLocator(integer=True))
         else:
-            axis.set_ticks(range(len(names)), [plain(name) for name in names])
+            axis.set_ticks(range(len(names)), [matplotlib_text(name) for name in names])
     if max(map(len, columns or ()), default=0) > 2:
         axes.tick_params(axis="x", rotation=90)
     axes.set(**settings)
     if label:
-        axes.figure.colorbar(image, ax=axes, label=plain(label))
+        axes.figure.colorbar(image, ax=axes, label=matplotlib_text(label))
     return axes
 
 
-def _write(axes: Axes, texts: Sequence[Sequence[str]], brightness: np.ndarray) -> None:
-    for row, line in enumerate(texts):
-        for column, text in enumerate(line):
-            style = {"color": "white" if brightness[row, column] < 0.5 else "black", "fontsize": 9}
-            axes.text(column, row, plain(text), ha="center", va="center", **style)
-
-
-def _size(shape: tuple[int, int], texts, rows: Sequence[str]) -> tuple[float, float]:
-    """Width and height in inches of a figure with room for its texts."""
+def _figure_size(shape: tuple[int, int], texts, rows: Sequence[str]) -> tuple[float, float]:
+    """Return the width and height in inches of a figure whose texts fit in their cells."""
     lines = [text.split("\n") for row in texts for text in row] or [[""]]
-    wide = max(0.34, 0.12 + 0.11 * max(len(line) for text in lines for line in text))
-    high = 0.2 + 0.2 * max(map(len, lines))
-    edge = 2 + 0.08 * max(map(len, rows))
-    return max(edge + wide * shape[1], 4.0), max(1.4 + high * shape[0], 2.4)
+    width = max(0.34, 0.12 + 0.11 * max(len(line) for text in lines for line in text))
+    height = 0.2 + 0.2 * max(map(len, lines))
+    margin = 2 + 0.08 * max(map(len, rows))
+    return max(margin + width * shape[1], 4.0), max(1.4 + height * shape[0], 2.4)
 
 
 def plot_attention(
@@ -144,26 +140,25 @@ def plot_attention(
     mask: Bool[np.ndarray, "T S"] | None = None,
     each: str = "head",
 ) -> Axes:
-    """A small heat map for each head: a row for each query, a column for each key it looks at.
+    """Draw a heat map for each head: a row for each query, a column for each key.
 
-    The scale, one for all, ends at the largest weight. What the mask forbids is hatched: it is
-    not a weight of 0. The tokens stand at the outer edges.
+    All have one scale, which ends at the largest weight. Masked cells are hatched.
 
     Args:
-        keys: the queries unless given.
-        each: what each of the N maps is of.
+        keys: the queries by default.
+        each: name of each of the N maps.
     """
     keys = queries if keys is None else keys
-    number, most = len(weights), float(weights.max()) or 1
+    number, limit = len(weights), float(weights.max()) or 1
     columns = min(number, 4 if number > 4 else 2)
     cell = float(np.clip(9 / (columns * max(len(keys), len(queries))), 0.075, 0.19))  # inches
     panels, bar = _token_panels(number, columns, cell, queries, keys, title)
     for index, (axes, table) in enumerate(zip(panels, weights, strict=True)):
-        shown = table if mask is None else np.ma.masked_array(table, ~mask)
+        cells = table if mask is None else np.ma.masked_array(table, ~mask)
         axes.patch.set(**HATCHED)
-        below = [symbols(token) for token in keys] if index + columns >= number else ()
-        beside = [symbols(token) for token in queries] if index % columns == 0 else ()
-        heat_map(shown, axes, rows=beside, columns=below, scale=(0, most), aspect="equal")
+        below = [*map(show_whitespace, keys)] if index + columns >= number else ()
+        beside = [*map(show_whitespace, queries)] if index % columns == 0 else ()
+        heat_map(cells, axes, rows=beside, columns=below, scale=(0, limit), aspect="equal")
         axes.tick_params(labelsize=min(72 * cell * 0.75, 8.0))
         axes.set_title(f"{each} {index}" if number > 1 or not title else "", fontsize=9)
     bar.figure.colorbar(panels[0].images[0], cax=bar, label="attention weight")
@@ -173,87 +168,87 @@ def plot_attention(
 def _token_panels(
     number: int, columns: int, cell: float, queries: Sequence[str], keys: Sequence[str], title: str
 ) -> tuple[list[Axes], Axes]:
-    """Panels with cells of so many inches and room for tokens at the outer edges, and a bar's Axes.
+    """Return panels with cells of a size in inches and tokens at the edges, and a bar's Axes.
 
-    To lay them out by itself, matplotlib would draw hundreds of tokens twice more.
+    The layout of matplotlib would draw hundreds of tokens twice more.
     """
-    room = 0.35  # inches, for a title
-    edge = 0.45 + 0.07 * max(len(visible(token)) for token in [*queries, *keys])
+    gap = 0.35  # inches, for a title
+    edge = 0.45 + 0.07 * max(len(matplotlib_label(token)) for token in [*queries, *keys])
     wide, high = (max(1.6, cell * len(tokens)) for tokens in (keys, queries))
-    width = edge + (wide + room) * columns + 0.8
-    height = edge + (high + room) * -(-number // columns) + room
-    place = {"left": edge / width, "right": 1 - 1.15 / width, "wspace": room / wide}
-    place |= {"bottom": edge / height, "top": 1 - (2 if title else 1) * room / height}
-    place |= {"hspace": room / high}
-    settings = {"sharey": False, "layout": "none", "gridspec_kw": place}
+    width = edge + (wide + gap) * columns + 0.8
+    height = edge + (high + gap) * -(-number // columns) + gap
+    grid = {"left": edge / width, "right": 1 - 1.15 / width, "wspace": gap / wide}
+    grid |= {"bottom": edge / height, "top": 1 - (2 if title else 1) * gap / height}
+    grid |= {"hspace": gap / high}
+    settings = {"sharey": False, "layout": "none", "gridspec_kw": grid}
     panels = _new_panels(number, columns, width, height, **settings)
     figure = panels[0].figure
     figure.suptitle(title)
-    figure.supxlabel("key: what is looked at", fontsize=9, y=0.1 / height, va="bottom")
-    figure.supylabel("query: what looks", fontsize=9, x=0.1 / width, ha="left")
+    figure.supxlabel("key", fontsize=9, y=0.1 / height, va="bottom")
+    figure.supylabel("query", fontsize=9, x=0.1 / width, ha="left")
     return panels, figure.add_axes((1 - 0.95 / width, edge / height, 0.15 / width, high / height))
 
 
 def plot_heads(table: Float[np.ndarray, "L H"], label: str, *, change: bool = False) -> Axes:
-    """A number for each layer and head, on a scale from 0 up to the largest of them.
+    """Draw a number for each layer and head, on a scale from 0 to the largest of them.
 
-    Of a `change` 0 is white, more is red, less is blue.
+    With `change`, 0 is white, positive values are red, negative ones blue.
     """
-    most = float(np.abs(table).max()) or 1.0
-    digits = 2 if most >= 0.1 else 3
+    limit = float(np.abs(table).max()) or 1.0
+    digits = 2 if limit >= 0.1 else 3
     texts = [[f"{n + 0.0:.{digits}f}" for n in row.round(digits)] for row in table]  # no -0.00
     rows, columns = ([*map(str, range(number))] for number in table.shape)
-    names = {"rows": rows, "columns": columns, "xlabel": "head", "ylabel": "block"}
-    return heat_map(table, **names, texts=texts, scale=(0, most), signed=change, label=label)
+    labels = {"rows": rows, "columns": columns, "xlabel": "head", "ylabel": "block"}
+    return heat_map(table, **labels, texts=texts, scale=(0, limit), signed=change, label=label)
 
 
 def plot_top_tokens(
-    best: Float[np.ndarray, "R T"],
-    pieces: Sequence[Sequence[str]],
+    probabilities: Float[np.ndarray, "R T"],
+    predicted: Sequence[Sequence[str]],
     tokens: Sequence[str],
-    xlabel: str = "text so far, up to this token",
+    xlabel: str = "text up to this token",
     ylabel: str = "rank of the next token",
     rows: Sequence[str] | None = None,
 ) -> Axes:
-    """The R most probable pieces at each position of a text, shaded by their probabilities.
+    """Draw the R most probable tokens at each position of a text, shaded by their probabilities.
 
     Args:
-        rows: what a row is called: its rank unless given.
+        rows: labels of the rows; their ranks by default.
     """
-    rows = rows or [str(rank + 1) for rank in range(len(best))]
-    texts = [[symbols(piece) for piece in row] for row in pieces]
-    names = {"rows": rows, "columns": [*map(symbols, tokens)], "xlabel": xlabel, "ylabel": ylabel}
-    return heat_map(best, **names, texts=texts, scale=(0, 1), label="probability")
+    rows = rows or [str(rank + 1) for rank in range(len(probabilities))]
+    texts = [[*map(show_whitespace, row)] for row in predicted]
+    labels = {"rows": rows, "columns": [*map(show_whitespace, tokens)]}
+    labels |= {"xlabel": xlabel, "ylabel": ylabel, "label": "probability"}
+    return heat_map(probabilities, **labels, texts=texts, scale=(0, 1))
 
 
 def plot_top_of_lens(
-    best: Float[np.ndarray, "L1 T"],
-    pieces: Sequence[Sequence[str]],
+    probabilities: Float[np.ndarray, "L1 T"],
+    predicted: Sequence[Sequence[str]],
     tokens: Sequence[str],
-    *xlabel: str,
 ) -> Axes:
-    """The logit lens: the most probable token at each depth and position, and its probability."""
-    depths = ["embedding", *(f"block {block}" for block in range(len(best) - 1))]
-    return plot_top_tokens(best, pieces, tokens, *xlabel, ylabel="read out after", rows=depths)
+    """Draw the logit lens: the most probable token at each depth and position."""
+    rows = ["embedding", *(f"block {block}" for block in range(len(probabilities) - 1))]
+    return plot_top_tokens(probabilities, predicted, tokens, ylabel="read out after", rows=rows)
 
 
 def cosine_similarity(table: Float[np.ndarray, "L D"]) -> Float[np.ndarray, "L L"]:
-    """x_i . x_j / (|x_i| |x_j|) for all rows of a table; of a row of zeros 0."""
+    """Return x_i . x_j / (|x_i| |x_j|) for all rows of a table; 0 for rows of zeros."""
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     unit = table / np.where(lengths > 0, lengths, 1)
     return unit @ unit.T
 
 
 def plot_confusion(counts: Int[np.ndarray, "C C"], classes: Sequence[str]) -> Axes:
-    """How often each class (row) was taken for each (column): share of the row, and number."""
+    """Draw how often each class (row) was predicted as each (column): share of the row, count."""
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     texts = [
         [f"{share:.0%}\n{count}" for share, count in zip(*pair, strict=True)]
         for pair in zip(shares, counts, strict=True)
     ]
-    names = {"rows": classes, "columns": classes, "texts": texts, "scale": (0, 1)}
-    labels = {"xlabel": "predicted class", "ylabel": "true class"}
-    return heat_map(shares, **names, **labels, label="share of the true class")
+    labels = {"rows": classes, "columns": classes, "label": "share of the true class"}
+    labels |= {"xlabel": "predicted class", "ylabel": "true class"}
+    return heat_map(shares, **labels, texts=texts, scale=(0, 1))
 
 
 # Curves by step and position
@@ -267,43 +262,43 @@ def plot_lines(
     axes: Axes | None = None,
     **style,
 ) -> Axes:
-    """A curve for each name, in a colour and style of its own, over `x`: 0, 1, ... unless given."""
+    """Draw a curve for each name over `x`, by default 0, 1, ...; each has its own style."""
     axes = axes or _new_axes()
-    axes.set_prop_cycle(LOOKS)
+    axes.set_prop_cycle(LINE_STYLES)
     for name, values in curves.items():
         axes.plot(range(len(values)) if x is None else x, values, label=name, **style)
-    return _finished(axes, xlabel, ylabel)
+    return _add_labels(axes, xlabel, ylabel)
 
 
 def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None = None) -> Axes:
-    """A quantity of metrics.jsonl by step, for training (smoothed) and validation, with its spread.
+    """Draw a metric of metrics.jsonl by step, for training and validation.
 
-    Training values are averaged over 1/200 of the run, so that the noise of single batches does
-    not hide the course. The band is one standard deviation over the replicas.
+    Training values are means over 1/200 of the run. The band is one standard deviation over the
+    replicas.
     """
     axes = axes or _new_axes()
     for split, style in (("training", {"alpha": 0.8}), ("validation", {"marker": "o", "ms": 3})):
-        chosen = [line for line in lines if line["split"] == split and line.get(name) is not None]
-        if not chosen:
+        rows = [line for line in lines if line["split"] == split and line.get(name) is not None]
+        if not rows:
             continue
-        width = max(len(chosen) // 200, 1) if split == "training" else 1
-        columns = ["step", name] + [f"{name}_spread"] * (f"{name}_replicas" in chosen[0])
-        values = np.array([[line[column] for column in columns] for line in chosen], float)
+        width = max(len(rows) // 200, 1) if split == "training" else 1
+        columns = ["step", name] + [f"{name}_spread"] * (f"{name}_replicas" in rows[0])
+        values = np.array([[line[column] for column in columns] for line in rows], float)
         usable = len(values) // width * width
         means = values[:usable].reshape(-1, width, len(columns)).mean(1)
-        _curve(axes, *means.T, label=split, **style)
-    return _finished(axes, "step", UNITS.get(name, name))
+        _plot_band(axes, *means.T, label=split, **style)
+    return _add_labels(axes, "step", UNITS.get(name, name))
 
 
-def _curve(axes: Axes, x: np.ndarray, mean: np.ndarray, spread=None, **style) -> None:
-    """A curve, with a band of its spread if there is one."""
+def _plot_band(axes: Axes, x: np.ndarray, mean: np.ndarray, spread=None, **style) -> None:
+    """Draw a curve, with a band of its spread if there is one."""
     (curve,) = axes.plot(x, mean, **style)
     if spread is not None:
         axes.fill_between(x, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2)
 
 
 def plot_schedule(rates: Mapping[str, Float[np.ndarray, "N"]]) -> Axes:
-    """The learning rate of every update, by what a curve is called."""
+    """Draw the learning rate of every update; `rates` has a curve for each name."""
     steps = 1 + np.arange(max(map(len, rates.values())))
     axes = plot_lines(rates, "step", "learning rate", steps)
     axes.set_ylim(bottom=0)
@@ -311,46 +306,25 @@ def plot_schedule(rates: Mapping[str, Float[np.ndarray, "N"]]) -> Axes:
 
 
 def plot_loss_by_position(losses: Float[np.ndarray, "M T"]) -> Axes:
-    """Mean loss at each position of the context: how much a longer past helps."""
+    """Draw the mean loss at each position of the context."""
     axes = _new_axes()
     spread = losses.std(0, ddof=1) if len(losses) > 1 else None
-    _curve(axes, np.arange(1, losses.shape[1] + 1), losses.mean(0), spread, marker=".")
-    return _finished(axes, "tokens seen", "validation loss (nats per token)")
+    _plot_band(axes, np.arange(1, losses.shape[1] + 1), losses.mean(0), spread, marker=".")
+    return _add_labels(axes, "tokens seen", "validation loss (nats per token)")
 
 
-def plot_scores_by_step(
-    steps: Sequence[int], scores: Float[np.ndarray, "N L H"], label: str
-) -> Axes:
-    """A score of every head at the checkpoints of a run, a panel for each block."""
-    layers = scores.shape[1]
-    columns = min(layers, 4)
-    size = 2.6 * columns + 1.4, 2.4 * -(-layers // columns) + 0.6
-    panels = _new_panels(layers, columns, *size, sharex=True)
-    for layer, panel in enumerate(panels):
-        panel.set_prop_cycle(LOOKS)
-        heads = panel.plot(steps, scores[:, layer], marker="o", ms=3)
-        panel.set_title(f"block {layer}", fontsize=10)
-        panel.grid(alpha=0.3)
-    panels[0].set_ylim(0, 1.05 * float(scores.max()) or 1)
-    figure, names = panels[0].figure, [f"head {head}" for head in range(len(heads))]
-    figure.supxlabel("step", fontsize=10)
-    figure.supylabel(label, fontsize=10)
-    figure.legend(heads, names, loc="outside right center", fontsize=8)
-    return panels[0]
-
-
-# Bars and boxes of what is counted and grouped
+# Bars and boxes
 
 
 def plot_saliency(words: Sequence[str], columns: Mapping[str, Float[np.ndarray, "T"]]) -> Axes:
-    """Numbers for the first words of a text, side by side."""
-    words = [visible(word) for word in words[:MOST_WORDS]]
+    """Draw a number for each of the first words of a text, in a panel for each column."""
+    words = [matplotlib_label(word) for word in words[:MAX_WORDS]]
     size = 3.2 * len(columns) + 1.5, 0.24 * len(words) + 1.2
     panels = _new_panels(len(columns), len(columns), *size)
     for axes, (title, values) in zip(panels, columns.items(), strict=True):
         values = np.asarray(values)[: len(words)]
         axes.barh(range(len(words)), values, color=np.where(values > 0, "tab:green", "tab:red"))
-        axes.set_title(plain(title), fontsize=10)
+        axes.set_title(matplotlib_text(title), fontsize=10)
         axes.axvline(0, color="black", lw=0.8)
         axes.grid(alpha=0.3, axis="x")
     panels[0].set_yticks(range(len(words)), words)
@@ -359,27 +333,27 @@ def plot_saliency(words: Sequence[str], columns: Mapping[str, Float[np.ndarray, 
 
 
 def plot_frequencies(counts: Counter, kind: str) -> Axes:
-    """The most frequent tokens and their shares."""
+    """Draw the shares of the most frequent tokens."""
     axes = _new_axes(10, 3.5)
     top, total = counts.most_common(40), counts.total()
     axes.bar(range(len(top)), [100 * count / max(total, 1) for _, count in top], color="tab:blue")
-    turn = 90 if max((len(token) for token, _ in top), default=0) > 1 else 0
-    axes.set_xticks(range(len(top)), [visible(token) for token, _ in top], rotation=turn)
+    angle = 90 if max((len(token) for token, _ in top), default=0) > 1 else 0
+    axes.set_xticks(range(len(top)), [matplotlib_label(token) for token, _ in top], rotation=angle)
     axes.margins(x=0.01)
-    return _finished(axes, f"most frequent {kind}s of {len(counts):,}", f"% of all {kind}s", "y")
+    return _add_labels(axes, f"most frequent {kind}s of {len(counts):,}", f"% of all {kind}s", "y")
 
 
 def plot_lengths(lengths: Sequence[int], kind: str, unit: str) -> Axes:
-    """How long the lines, passages or sentences are; the longest hundredth is left out."""
+    """Draw the distribution of lengths without the longest 1 %."""
     axes = _new_axes(6, 3.5)
     lengths = np.asarray(lengths)
     top = max(int(np.quantile(lengths, 0.99)), 1)
-    width = max(-(-top // 60), 1)  # whole tokens, so that no bar is wider than its neighbours
+    width = max(-(-top // 60), 1)  # an integer, so that all bars have as many lengths
     bins = np.arange(lengths.min(), top + width + 1, width) - 0.5
     axes.hist(lengths[lengths <= top], bins=bins, color="tab:blue")
     median = np.median(lengths)
     axes.axvline(median, color="tab:orange", label=f"median {median:g}")
-    return _finished(axes, f"length of a {kind} in {unit}s", f"number of {kind}s")
+    return _add_labels(axes, f"length of a {kind} in {unit}s", f"number of {kind}s")
 
 
 def plot_probability_by_value(
@@ -387,18 +361,17 @@ def plot_probability_by_value(
     values: Sequence[str],
     name: str,
 ) -> Axes:
-    """How a probability is distributed over the texts of each true label: quartiles and outliers.
+    """Draw the quartiles and outliers of a probability over the texts of each true label.
 
-    Labels that the model was not trained on may be among them: the 3 stars, say, of a model that
-    only knows negative and positive.
+    Labels may be none of the model's classes, such as the 3 stars of a binary classifier.
     """
     groups = {group: probabilities[np.equal(values, group)] for group in in_order({*values})}
     axes = _new_axes(1.6 + 0.9 * len(groups), 4)
-    labels = [f"{plain(group)}\n({len(rows):,} texts)" for group, rows in groups.items()]
+    labels = [f"{matplotlib_text(group)}\n({len(rows):,} texts)" for group, rows in groups.items()]
     style = {"widths": 0.6, "flierprops": {"ms": 2, "alpha": 0.4}}
     axes.boxplot([*groups.values()], tick_labels=labels, **style)
     axes.set_ylim(-0.02, 1.02)
-    return _finished(axes, "true label", f"probability of {plain(name)}", "y")
+    return _add_labels(axes, "true label", f"probability of {matplotlib_text(name)}", "y")
 
 
 def plot_predictions_by_value(
@@ -406,89 +379,68 @@ def plot_predictions_by_value(
     values: Sequence[str],
     classes: Sequence[str],
 ) -> Axes:
-    """Which classes the texts of each true label were given: shares, stacked."""
+    """Draw the shares of the predicted classes for the texts of each true label, stacked."""
     groups = {group: predicted[np.equal(values, group)] for group in in_order({*values})}
     shares = [np.bincount(rows, minlength=len(classes)) / len(rows) for rows in groups.values()]
     axes = _new_axes(3.2 + 0.7 * len(groups), 4)
-    below, labels = np.zeros(len(groups)), [plain(group) for group in groups]
+    below, labels = np.zeros(len(groups)), [matplotlib_text(group) for group in groups]
     colours = colormaps["RdYlBu"](np.linspace(0.1, 0.9, len(classes)))
     for name, share, colour in zip(classes, np.transpose(shares), colours, strict=True):
-        axes.bar(labels, share, bottom=below, label=plain(name), color=colour, width=0.7)
+        axes.bar(labels, share, bottom=below, label=matplotlib_text(name), color=colour, width=0.7)
         below += share
     axes.set(xlabel="true label", ylabel="share of the predictions", ylim=(0, 1))
-    beside = {"title": "predicted", "loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axes.legend(reverse=True, **beside)
+    axes.legend(reverse=True, title="predicted", loc="center left", bbox_to_anchor=(1, 0.5))
     return axes
 
 
-# The rows of a matrix in the plane
+# Embeddings
 
 
-def plot_embedding(
-    table: Float[np.ndarray, "V D"], tokens: Sequence[str], method: str = "pca"
-) -> Axes:
-    """The rows of a matrix in two dimensions, by "pca" or "tsne", with the tokens as marks.
+def plot_embedding(table: Float[np.ndarray, "V D"], tokens: Sequence[str]) -> Axes:
+    """Draw tokens at the two principal components of their rows in a table.
 
-    PCA keeps the two directions of the largest variance; t-SNE (van der Maaten and Hinton 2008)
-    keeps neighbours together. Marks that would overlap stand beside their place, with a line to it.
+    Labels that would overlap are moved, with a line to their point.
     """
-    places = _principal_components(np.asarray(table)) if method == "pca" else _neighbours(table)
+    centred = table - table.mean(0)
+    points = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
     axes = _new_axes(6.5, 6.5)
-    names = {"pca": "principal component", "tsne": "t-SNE dimension"}
-    axes.set(xlabel=f"{names[method]} 1", ylabel=f"{names[method]} 2")
-    axes.scatter(*places.T, s=0)  # sets the limits
+    axes.set(xlabel="principal component 1", ylabel="principal component 2")
+    axes.scatter(*points.T, s=0)  # sets the limits
     axes.margins(0.08)
-    axes.figure.draw_without_rendering()  # so that the axes are where they will be
+    axes.figure.draw_without_rendering()  # lays out the axes
     style = {"ha": "center", "va": "center", "size": 9, "in_layout": False}
     style["arrowprops"] = {"arrowstyle": "-", "color": "0.7", "lw": 0.5, "shrinkB": 0}
-    marks = [
-        axes.annotate(visible(token), place, place, color=colour_of(token), **style)
-        for place, token in zip(places, tokens, strict=True)
+    labels = [
+        axes.annotate(matplotlib_label(token), point, point, color=token_colour(token), **style)
+        for point, token in zip(points, tokens, strict=True)
     ]
-    sizes = np.array([Text.get_window_extent(mark).size for mark in marks])
-    sizes[:, 0] += 4  # a space between marks side by side
-    free = spread_out(axes.transData.transform(places), sizes)
-    for mark, place in zip(marks, axes.transData.inverted().transform(free), strict=True):
-        mark.set_position(place)
+    sizes = np.array([Text.get_window_extent(label).size for label in labels])
+    sizes[:, 0] += 4  # a space between neighbours
+    centres = spread_out(axes.transData.transform(points), sizes)
+    for label, position in zip(labels, axes.transData.inverted().transform(centres), strict=True):
+        label.set_position(position)
     return axes
-
-
-def _neighbours(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
-    """t-SNE, the same each time."""
-    with needs_extra("text"):
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
-    perplexity = min(30.0, (len(table) - 1) / 3)
-    # Threads would wait for each other: on a busy machine it took a hundred times as long.
-    with threadpool_limits(1):
-        return TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
-
-
-def _principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
-    """(x - mean) V, where V has the two directions of the largest variance."""
-    centred = table - table.mean(0)
-    return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
 
 
 def spread_out(
     centres: Float[np.ndarray, "N 2"], sizes: Float[np.ndarray, "N 2"]
 ) -> Float[np.ndarray, "N 2"]:
-    """Centres of boxes of these sizes, near the given ones, so that no two boxes overlap.
+    """Return centres of boxes, near the given ones, at which no two boxes overlap.
 
-    Each in turn takes the nearest free place of a lattice around its own; far from all, its own.
+    Each box in turn takes the nearest free point of a lattice around its centre.
     """
     lattice = np.indices((61, 61)).reshape(2, -1).T - 30
     lattice = 5 * lattice[np.argsort((lattice**2).sum(1), kind="stable")]
     free = np.array(centres, float)
     for index, size in enumerate(sizes):
         candidates, needed = free[index] + lattice, (sizes[:index] + size) / 2
-        taken = (np.abs(candidates[:, None] - free[:index]) < needed).all(-1).any(-1)
-        free[index] = candidates[taken.argmin()]
+        is_taken = (np.abs(candidates[:, None] - free[:index]) < needed).all(-1).any(-1)
+        free[index] = candidates[is_taken.argmin()]
     return free
 
 
-def colour_of(token: str) -> str:
-    """Upper case blue, lower case green, digits red, everything else grey."""
+def token_colour(token: str) -> str:
+    """Return blue for upper case, green for lower case, red for digits, grey for the rest."""
     letters = token.strip("\u2581# ")
     if letters[:1].isalpha():
         return "tab:blue" if letters[0].isupper() else "tab:green"

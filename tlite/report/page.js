@@ -12,8 +12,8 @@ for (const view of document.querySelectorAll(".heads")) {
     parent.append(node);
     return node;
   };
-  const shown = weight => weight === MASKED ? "masked" : (weight / 1000).toFixed(3);
-  const largest = table => Math.max(1, ...table.flat());
+  const format = weight => weight === MASKED ? "masked" : (weight / 1000).toFixed(3);
+  const maximum = table => Math.max(1, ...table.flat());
   const longest = tokens => Math.max(...tokens.map(token => [...token].length));
 
   // The picker: two or three lists, and a small map of every head that can be clicked.
@@ -39,16 +39,16 @@ for (const view of document.querySelectorAll(".heads")) {
     canvas.width = width;
     canvas.height = height;
     const context = canvas.getContext("2d"), pixels = context.createImageData(width, height);
-    const most = largest(table);
+    const limit = maximum(table);
     table.flat().forEach((weight, index) => {
       const colour = weight === MASKED ? [128, 128, 128, 70]
-                                       : [45, 125, 210, Math.round(255 * weight / most)];
+                                       : [45, 125, 210, Math.round(255 * weight / limit)];
       pixels.data.set(colour, 4 * index);
     });
     context.putImageData(pixels, 0, 0);
   };
 
-  const fill = () => {  // what depends on the group alone
+  const fillPicker = () => {  // the parts that depend on the group alone
     const weights = groups[state.group].weights;
     for (const [key, number] of [["layer", weights.length], ["head", weights[0].length]]) {
       lists[key].replaceChildren();
@@ -67,7 +67,7 @@ for (const view of document.querySelectorAll(".heads")) {
     });
   };
 
-  // One stop of the Tab key: the head that is chosen.
+  // The Tab key reaches the selected head only.
   thumbs.addEventListener("keydown", event => {
     const {weights} = groups[state.group], [layers, heads] = [weights.length, weights[0].length];
     const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
@@ -85,8 +85,8 @@ for (const view of document.querySelectorAll(".heads")) {
     add(pattern, "line", {class: "hatch", x1: 0, y1: 0, x2: 0, y2: 5});
   };
 
-  // Colour for a weight, none for 0; what is masked is hatched.
-  const ground = (parent, weight, share, box) => add(parent, "rect", weight === MASKED
+  // A cell coloured by its weight; masked cells are hatched.
+  const drawCell = (parent, weight, share, box) => add(parent, "rect", weight === MASKED
     ? {class: "masked", ...box}
     : {class: "weight", "fill-opacity": (share * weight).toFixed(3), ...box});
 
@@ -112,10 +112,10 @@ for (const view of document.querySelectorAll(".heads")) {
       const group = add(svg, "g", {class: "key"}), x = left + between;
       if (state.query !== null) {
         const weight = table[state.query][key], box = {x, y: y(key) - ROW / 2 + 1, width: right,
-          height: ROW - 2, rx: 3, "data-weight": shown(weight)};
-        ground(group, weight, 0.75 / 1000, box);
+          height: ROW - 2, rx: 3, "data-weight": format(weight)};
+        drawCell(group, weight, 0.75 / 1000, box);
         add(group, "text", {class: "dim", x: x + right + 6, y: y(key)},
-            weight === MASKED ? "masked" : shown(weight));
+            weight === MASKED ? "masked" : format(weight));
       }
       add(group, "text", {x: x + 6, y: y(key)}, token);
     });
@@ -156,14 +156,14 @@ for (const view of document.querySelectorAll(".heads")) {
       add(svg, "text", upright ? {transform: `translate(${x},${top - 4}) rotate(-90)`}
         : {x, y: 9, "text-anchor": "middle"}, token);
     });
-    const most = largest(table);
+    const limit = maximum(table);
     table.forEach((row, query) => {
       const y = top + CELL * query;
       add(svg, "text", {x: left - 5, y: y + CELL / 2, "text-anchor": "end"}, queries[query]);
       row.forEach((weight, key) => {
         const box = {x: left + CELL * key, y, width: CELL, height: CELL};
-        const told = `${queries[query]} looks at ${keys[key]}: ${shown(weight)}`;
-        add(ground(svg, weight, 1 / most, box), "title", {}, told);
+        const label = `${queries[query]} to ${keys[key]}: ${format(weight)}`;
+        add(drawCell(svg, weight, 1 / limit, box), "title", {}, label);
       });
     });
     add(svg, "rect", {class: "edge", x: left, y: top, width, height});
@@ -173,31 +173,31 @@ for (const view of document.querySelectorAll(".heads")) {
 
   const tableOf = () => groups[state.group].weights[state.layer][state.head];
 
-  const tell = () => {
-    const place = `Block ${state.layer}, head ${state.head}`;
+  const updateReadout = () => {
+    const head = `Block ${state.layer}, head ${state.head}`;
     const {queries, keys} = groups[state.group];
     if (state.query === null) {
-      const most = shown(largest(tableOf()));
-      readout.textContent = `${place}: a line for each weight of 0.02 or more, the stronger the ` +
-        "larger. Point at a token on the left, or choose it with the arrow keys, to see its " +
-        "weights alone; click to hold it. " +
+      const most = format(maximum(tableOf()));
+      readout.textContent = `${head}: a line for each weight of 0.02 or more, the stronger the ` +
+        "larger. Point at a token on the left, or select it with the arrow keys, to see its " +
+        "weights alone; click to pin it. " +
         `In the map rows are queries, columns are keys, and the strongest colour is ${most}.`;
       return;
     }
     const row = tableOf()[state.query], allowed = row.filter(weight => weight !== MASKED).length;
     const best = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, Math.min(3, allowed));
-    const most = best.map(key => `${keys[key]} (${shown(row[key])})`).join(", ");
+    const most = best.map(key => `${keys[key]} (${format(row[key])})`).join(", ");
     const masked = allowed < keys.length
-      ? ` It may look at ${allowed} of ${keys.length} keys; the others are masked (hatched).` : "";
+      ? ` It may attend to ${allowed} of ${keys.length} keys; the others are masked (hatched).` : "";
     const token = `token ${state.query}, ${queries[state.query]}`;
-    readout.textContent = `${place}: ${token}, looks most at ${most}.${masked}`;
+    readout.textContent = `${head}: ${token}, attends most to ${most}.${masked}`;
   };
 
   const choose = changes => {
     Object.assign(state, changes);
     if ("group" in changes) {
       Object.assign(state, {query: null, pinned: false, layer: 0, head: 0});
-      fill();
+      fillPicker();
     }
     for (const key of ["group", "layer", "head"]) lists[key].value = state[key];
     const heads = groups[state.group].weights[0].length;
@@ -208,7 +208,7 @@ for (const view of document.querySelectorAll(".heads")) {
     });
     drawLines();
     drawMap();
-    tell();
+    updateReadout();
   };
   choose({group: 0});
 }

@@ -15,15 +15,15 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 
 from tlite.errors import UserError, disk_errors
-from tlite.pictures import own_figures
-from tlite.pictures.marks import readable, symbols
+from tlite.pictures import isolate_figures
+from tlite.pictures.labels import escape_controls, show_whitespace
 
 TEMPLATE, STYLE, SCRIPT = (
     Path(__file__).with_name(f"page.{suffix}").read_text(encoding="utf-8")
     for suffix in ("html", "css", "js")
 )
 PAGE = "index.html"
-MASKED = -1  # in place of a weight; weights are in thousandths
+MASKED = -1  # replaces a weight; weights are in thousandths
 TOPICS = {
     "Predictions": "the most probable tokens, their probability, and the depth that predicts them",
     "Heads": "the pattern of each head, and the loss without it",
@@ -36,47 +36,43 @@ TOPICS = {
 PICTURES = {
     "Predictions": {
         "next-token": "The most probable next tokens below each token; stronger is more probable.",
-        "tokens": "The most probable tokens at each position; stronger is more probable.",
-        "logit-lens": "The logit lens: predictions of {which} token from the residual stream after "
-        "the embedding and after each block.",
-        "filled-in": "The most probable tokens at each position when its token alone is masked.",
-        "loss-by-position": "The validation loss by the number of tokens seen: where it falls, a "
-        "longer context helps.",
+        "logit-lens": "The logit lens: predictions of the next token from the residual stream "
+        "after the embedding and after each block.",
+        "masked-tokens": "The most probable tokens at each position when it alone is masked.",
+        "loss-by-position": "The validation loss by the number of tokens seen.",
         "saliency": "Saliency for {name!r}, which has probability {share:.3f}: green words support "
         "it, red words oppose it.",
     },
     "Heads": {
         "head-{kind}": "The attention of each head to {keys}, on random tokens written twice: 0 is "
         "none, 1 all. The scale ends at the largest score.",
-        "{kind}-by-step": "The {kind} score at each checkpoint of the run, a panel for each block.",
-        "ablation{suffix}": "The increase of the loss on {of} ({loss:.2f} nats) when the output of "
-        "one {head} is set to zero: red heads help, blue heads harm.",
+        "ablation{suffix}": "The increase of the loss on {target} ({loss:.2f} nats) when the "
+        "output of one {head} is set to zero: red heads help, blue heads harm.",
         "patching": "Activation patching: changing token {middle} of the text changes the "
         "log-probability of the next token but one from {before:.2f} to {after:.2f}. Each cell is "
         "that value when the clean residual stream is restored at one block and position.",
     },
     "Attention": {
-        "{layer}": "Block {block}{part}: attention from queries (rows) to keys.{hatched}",
-        "alignment": "Attention from written tokens (rows) to the source (columns), a mean over "
-        "the heads of each decoder block: in a translator, corresponding words.",
+        "{layer}": "{layer}: weights from queries (rows) to keys. Hatched cells are masked.",
     },
     "Positions": {
-        "positions-{name}": "The {kind} positions: row t is added to the embedding of token t.",
-        "position-curves-{name}": "Some columns of that table over the positions.",
+        "positions-{name}": "The {name} positions: row t is added to the embedding of token t.",
         "angles-{name}": "Rotary positions: the cosine of the angle by which each pair of columns "
         "of queries and keys is rotated. The first pairs rotate fastest.",
-        "similarity-{name}": "{caption}",
-        "bias-{name}": "The bias that {kind} positions add to scores, by the distance of key and "
+        "similarity-{name}": "Cosine similarity of the vectors of two positions, or of one vector "
+        "rotated to them.",
+        "bias-{name}": "The bias that {name} positions add to scores, by the distance of key and "
         "query. A head whose line falls fast attends to near keys.",
     },
     "Embeddings": {
-        "{name}-{method}": "{title} in two dimensions, {by}. Capitals are blue, small letters "
-        "green, digits red; a line leads from a label to its point.",
+        "{prefix}embedding": "The embeddings of tokens, by their two principal components. "
+        "Capitals are blue, small letters green, digits red; a line leads from a label to its "
+        "point.",
     },
     "Training": {
         "schedule": "The learning rate of every update.",
-        "curve-{name}": "The {measure} by step on training batches (smoothed) and on the "
-        "validation split; the band is one standard deviation over replicas.",
+        "curve-{name}": "The {name} by step on training batches (smoothed) and on the validation "
+        "split; the band is one standard deviation over replicas.",
     },
     "Data": {
         "frequencies-{kind}": "The most frequent {kind}s, with their share of all {kind}s.",
@@ -141,8 +137,8 @@ class Page:
         for layer, mask in zip(weights, masks, strict=True):
             rounded = np.round(1000 * np.asarray(layer, float)).astype(int)
             layers.append((rounded if mask is None else np.where(mask, rounded, MASKED)).tolist())
-        tokens = {"queries": [*map(symbols, queries)], "keys": [*map(symbols, keys)]}
-        self.heads.append({"name": name, **tokens, "weights": layers})
+        queries, keys = ([*map(show_whitespace, tokens)] for tokens in (queries, keys))
+        self.heads.append({"name": name, "queries": queries, "keys": keys, "weights": layers})
 
     def content(self) -> str:
         """Return the HTML: facts, then the heads, then the topics, collapsed."""
@@ -168,7 +164,7 @@ def new_page(folder: Path, title: str) -> Iterator[Page]:
     """Yield a page; when it is complete, it replaces the folder."""
     temporary = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)  # from an earlier process that was killed
-    with disk_errors(folder), own_figures():
+    with disk_errors(folder), isolate_figures():
         try:
             page = Page(temporary, title)
             yield page
@@ -195,7 +191,7 @@ def check_replaceable(folder: Path) -> Path:
 
 def escape(text: str) -> str:
     """Return a text as HTML with symbols for control characters."""
-    return html.escape(readable(text))
+    return html.escape(escape_controls(text))
 
 
 def preformatted(text: str) -> str:

@@ -505,12 +505,12 @@ class Run(abc.ABC):
         """Draw pictures (name -> function that returns Axes) into the folder `plots`."""
         if not distributed.is_process0():
             return
-        from tlite.pictures import own_figures  # matplotlib is slow to import
+        from tlite.pictures import isolate_figures  # matplotlib is slow to import
 
         with disk_errors(self.dir.plots):
             self.dir.plots.mkdir(exist_ok=True)
             for name, plot in plots.items():
-                with own_figures():
+                with isolate_figures():
                     plot().figure.savefig(self.dir.plots / f"{name}.png", dpi=120)
 
 
