@@ -1,7 +1,6 @@
-"""tlite: transformers as short pure functions, with what it takes to train and study them.
+"""tlite: transformers as short pure functions, and tools to train and study them.
 
-`import tlite` alone is enough for `tlite.functional`, `tlite.load`, `tlite.models` and all others:
-they are imported, and JAX with them, when they are asked for.
+Packages and functions (`tlite.models`, `tlite.load`) are imported when they are first used.
 """
 
 import importlib

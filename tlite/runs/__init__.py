@@ -1,4 +1,4 @@
-"""Runs: an experiment's data, tokenizer, trainer and checkpoints, held together by a folder."""
+"""Runs: create, train, open, evaluate and compare."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ FILES = {
     "build": "run",
     "run_class": "run",
 }
-"""File of each name; imported, and JAX with it, when the name is used."""
+"""File of each name; imported when the name is used, as it imports JAX."""
 __all__ = [*FILES]
 
 

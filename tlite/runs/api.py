@@ -70,12 +70,12 @@ def evaluate(
 
     Args:
         run: a run, its folder, or for a text a Hugging Face folder.
-        path: text of a generator, or table with the columns of the run's data.
+        path: text for a generator, or table with the columns of the run's data.
         split: split of the run's data, if there is no `path`.
         checkpoint: best, last, average (of the last checkpoints), or a step.
         replica: index of the model among those trained side by side; "all" adds their mean.
         trust: execute the run's copy of user code, even if this user has not trained with it.
-        search: `beam`, `length_penalty` and `truncate`, of a translator.
+        search: `beam`, `length_penalty` and `truncate` of a translator.
 
     Raises:
         UserError: the run or the path can't be read.
@@ -84,20 +84,16 @@ def evaluate(
     if is_pretrained(folder) and path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     with allow_code(trust=trust):
-        if path is not None and is_generator(folder):
+        if path is not None and (
+            is_pretrained(folder)
+            or isinstance(open_run(folder, Experiment).experiment, GeneratorExperiment)
+        ):
             evaluate_text(folder, path, checkpoint, replica)
             return
         run = run if isinstance(run, Run) else Run.open(folder)
     if path is not None:
         run, split = with_table(run, Path(path)), "test"
     run.evaluate(split, checkpoint, replica, **search)
-
-
-def is_generator(folder: Path) -> bool:
-    """True for a Hugging Face folder, and for the run of a generator."""
-    if is_pretrained(folder):
-        return True
-    return isinstance(open_run(folder, Experiment).experiment, GeneratorExperiment)
 
 
 def with_table(run: Run, path: Path) -> Run:
@@ -115,7 +111,10 @@ def with_table(run: Run, path: Path) -> Run:
 
 
 def compare(*runs: Run | Study | str | Path, **options: Any) -> Any:
-    """Compare runs or studies with the first, seed by seed (`tlite.comparison.compare`)."""
+    """Compare runs or studies with the first, seed by seed (`tlite.comparison.compare`).
+
+    Only saved configs and scores are read: no user code of the runs is executed.
+    """
     from tlite.comparison import compare as compare_folders
 
     folders = [

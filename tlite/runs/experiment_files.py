@@ -1,4 +1,4 @@
-"""Experiment files: Python files that are found by name or path, and run for what they export."""
+"""Experiment files: Python files that export an `experiment`, by name or path."""
 
 import ast
 import contextlib
@@ -25,9 +25,11 @@ def find_experiments() -> dict[str, Path]:
 
     A Python file that assigns or imports no name `experiment` is skipped.
     """
-    folders = shipped_experiments(), Path("experiments")
-    files = [path for folder in folders for path in folder.glob("[!_.]*.py") if path.is_file()]
-    by_name = {path.stem: path for path in files if EXPORTS.search(path.read_bytes())}
+    by_name = {}
+    for folder in (shipped_experiments(), Path("experiments")):
+        for path in folder.glob("[!_.]*.py"):
+            if path.is_file() and EXPORTS.search(path.read_bytes()):
+                by_name[path.stem] = path
     return dict(sorted(by_name.items()))
 
 
@@ -41,21 +43,21 @@ def find_experiment(name: str) -> Path:
         if not os.path.isfile(name):
             raise UserError(f"there is no experiment {name!r}: no such file")
         return Path(name)
-    known = find_experiments()
-    if name not in known:
-        near = did_you_mean(name, known)
-        raise UserError(f"there is no experiment {name!r} among {', '.join(known)}{near}")
-    return known[name]
+    files = find_experiments()
+    if name not in files:
+        near = did_you_mean(name, files)
+        raise UserError(f"there is no experiment {name!r} among {', '.join(files)}{near}")
+    return files[name]
 
 
 def load_experiment(file: str | Path) -> "Experiment":
-    """Return the `experiment` of a Python file, which may be named as for `find_experiment`.
+    """Return the `experiment` of a Python file, by its path or its name.
 
     The file may import its neighbours, and tlite's experiments as `experiments.NAME`.
 
     Raises:
         UserError: there is no such file, it raises an error (the message has its line), or it
-            exports no experiment or one with a function that can't be found again.
+            exports no experiment or one with a function that can't be imported.
     """
     return load_variants(file)[0]
 
@@ -64,8 +66,8 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     """Return the `experiment` of a file and its `variants` by name, {} if it exports none.
 
     Raises:
-        UserError: as `load_experiment`; or `variants` is no dictionary of two or more experiments
-            of the same type by a name that a folder can have.
+        UserError: as `load_experiment`; or `variants` is not a dictionary of two or more
+            experiments of the same type by a name that a folder can have.
     """
     path = file if isinstance(file, Path) else find_experiment(file)
     module = exec_file(path)
@@ -86,7 +88,7 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
             types = f"{type(variant).__name__}, but `experiment` a {type(experiment).__name__}"
             raise UserError(f"the variant {name!r} in {path} is a {types}")
     for each in (experiment, *variants.values()):
-        to_dict(each)  # raises if a function can't be found again, before data is read
+        to_dict(each)  # raises if a function can't be imported, before data is read
     return experiment, dict(variants)
 
 
@@ -97,19 +99,20 @@ def describe_experiments() -> list[tuple[str, str, str, str]]:
     """
     files = find_experiments()
     texts = {name: file.read_bytes().decode(errors="replace") for name, file in files.items()}
-    rows = []
-    for name, file in files.items():
-        owner = "" if file.resolve().parent == shipped_experiments() else "yours"
-        rows.append((name, experiment_kind(name, texts), owner, first_sentence(texts[name])))
-    return rows
+    shipped = shipped_experiments()
+    return [
+        (
+            name,
+            experiment_kind(name, texts),
+            "" if file.resolve().parent == shipped else "yours",
+            first_sentence(texts[name]),
+        )
+        for name, file in files.items()
+    ]
 
 
 def experiment_kind(name: str, texts: dict[str, str], depth: int = 9) -> str:
-    """Return the kind of the first experiment that a file creates or imports; "": unknown.
-
-    Args:
-        texts: texts of all experiment files by name.
-    """
+    """Return the kind of the first experiment that a file creates or imports; "": unknown."""
     if match := CONSTRUCTOR.search(texts[name]):
         return match[1].lower()
     others = [other for other in IMPORT.findall(texts[name]) if other in texts]

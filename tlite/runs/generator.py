@@ -152,9 +152,6 @@ class GeneratorRun(Run):
     def tokens_per_example(self) -> int:
         return self.experiment.model.context
 
-    def size_of_validation(self) -> tuple[int, str]:
-        return len(self.data.validation) - 1, f"{self.tokenizer.unit}s"
-
     def extra_metrics(self, parameters: dict, means: dict, split: str = "validation") -> dict:
         """Return bits per byte of text, which compare models with different tokenizers."""
         ratio = self.splits(split).targets_per_byte

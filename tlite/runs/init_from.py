@@ -1,4 +1,4 @@
-"""Start from a pretrained model: which of its settings an experiment may change, and its arrays."""
+"""Load the pretrained model that an experiment starts from."""
 
 import dataclasses
 import hashlib
@@ -20,15 +20,15 @@ OVERRIDABLE_FIELDS = {
     "attention.function", "attention.query_chunk_size", "head.product", "embedding.init_std",
     "loop.scan", "loop.remat", "context",
 }  # fmt: skip
-"""Fields of a model that are the experiment's, whatever it starts from."""
+"""Fields of the model that the experiment sets; the others are the pretrained model's."""
 
 
 class Init(NamedTuple):
-    """What a run starts from."""
+    """A pretrained model that a run starts from."""
 
     config: TransformerConfig
     arrays: dict[str, Any]
-    """By name; what is missing, a new head, each seed draws."""
+    """By name; arrays that are missing, such as a new head, are random in each seed."""
     tokenizer: Any
     settings: Pretrained
     """With the SHA-256 of the arrays."""
@@ -39,23 +39,22 @@ def load_init(
 ) -> Init:
     """Load a pretrained model for an experiment whose model config is `config`.
 
-    `OVERRIDABLE_FIELDS` are the experiment's, all other fields the folder's. The dropout rate of
-    attention weights is the folder's too if the experiment has dropout but sets none there.
+    The dropout rate of attention weights is the pretrained model's if the experiment has dropout
+    but sets no rate there.
 
     Raises:
         UserError: the folder can't be read, has changed, or does not fit the experiment.
     """
-    model, tokenizer, source = load_pretrained(settings.folder, num_classes=num_classes)
+    folder = settings.folder
+    model, tokenizer, source = load_pretrained(folder, num_classes=num_classes)
     if type(model.config) is not type(config):
-        raise UserError(
-            f"{settings.folder} has a {source.family} {source.kind}, which can't start this "
-            "experiment's model"
-        )
+        model_name = f"{source.family} {source.kind}"
+        raise UserError(f"{folder} has a {model_name}, which can't start this experiment's model")
     if tokenizer is None:
         raise UserError(source.no_tokenizer)
     digest = arrays_digest(source.folder)
     if settings.sha256 not in ("", digest):
-        raise UserError(f"the arrays in {settings.folder} have changed since the run was created")
+        raise UserError(f"the arrays in {folder} have changed since the run was created")
     ours, theirs = resolve_fields(config), resolve_fields(model.config)
     for path in non_default_paths(config):
         if path not in OVERRIDABLE_FIELDS and ours[path] != theirs.get(path):

@@ -1,11 +1,10 @@
-"""Models without data and trainer: of a run's checkpoint, or of a Hugging Face folder."""
+"""Load, score and export models of runs or Hugging Face folders, without data or trainer."""
 
 import math
 import os
 import sys
 import tempfile
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,25 +83,21 @@ def load_run(
     if replica != "all":
         check_replica(replica, number)
     shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
-    sharding = jax.sharding.SingleDeviceSharding(host_device())
+    try:
+        device = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS=cuda
+        device = jax.local_devices()[0]
+    sharding = jax.sharding.SingleDeviceSharding(device)
     abstract = {
         name: jax.ShapeDtypeStruct((number, *a.shape), a.dtype, sharding=sharding)
         for name, a in named_arrays(shapes).items()
     }
     parameters, _ = read_parameters(run_dir, checkpoint, abstract)
-    chosen = slice(None) if replica == "all" else replica
-    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
+    index = slice(None) if replica == "all" else replica
+    arrays = {name: jnp.asarray(np.asarray(a)[index]) for name, a in parameters.items()}
     model = from_named_arrays(shapes)(arrays)
     tokenizer = run_class(run_dir.experiment).load_tokenizer(run_dir)
     return Ensemble(model) if replica == "all" else model, tokenizer
-
-
-def host_device() -> jax.Device:
-    """Return a CPU device, or the first device if JAX has no CPU (JAX_PLATFORMS=cuda)."""
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return jax.local_devices()[0]
 
 
 def open_model(
@@ -110,39 +105,33 @@ def open_model(
     experiment_type: Any,
     checkpoint: str = "best",
     replica: int | Literal["all"] = 0,
+    *,
+    trust: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Return model and tokenizer, and the `RunDir` or the description of a Hugging Face folder.
 
     Args:
-        experiment_type: a class of experiments, or a union; a Hugging Face folder must have the
-            model that it trains.
+        experiment_type: a class of experiments whose model the folder must have, or a union.
 
     Raises:
-        UserError: it is no such folder, or has another kind of model.
+        UserError: there is no such folder, or it has another kind of model.
     """
-    if not is_pretrained(folder):
-        run_dir = open_run(Path(folder), experiment_type)
-        model, tokenizer = load_run(run_dir, checkpoint, replica)
+    if is_pretrained(folder):
+        if checkpoint != "best" or replica:
+            raise UserError("--checkpoint and --replica are for runs: this folder has one model")
+        model, tokenizer, source = load_pretrained(folder)
+    else:
+        source = open_run(Path(folder), experiment_type, trust=trust)
+        model, tokenizer = load_run(source, checkpoint, replica)
+    if isinstance(experiment_type, type):
         single = model.models if isinstance(model, Ensemble) else model
-        if isinstance(experiment_type, type) and not isinstance(
-            single, run_class_of(experiment_type).model_type
-        ):
-            raise UserError(f"{folder} has a {type(single).__name__}, another kind of model")
-        return model, tokenizer, run_dir
-    if checkpoint != "best" or replica:
-        raise UserError("--checkpoint and --replica are for runs: this folder has one model")
-    model, tokenizer, source = load_pretrained(folder)
-    is_single = isinstance(experiment_type, type)
-    if is_single and not isinstance(model, run_class_of(experiment_type).model_type):
-        raise UserError(f"{folder} has a {source.family} {source.kind}, another kind of model")
+        expected = run_class(object.__new__(experiment_type)).model_type
+        if not isinstance(single, expected):
+            names = f"{type(single).__name__}, not {expected.__name__}"
+            raise UserError(f"{folder} has another kind of model: {names}")
     if tokenizer is None:
         raise UserError(source.no_tokenizer)
     return model, tokenizer, source
-
-
-def run_class_of(experiment_type: type) -> Any:
-    """Return the run class of a type of experiments."""
-    return run_class(object.__new__(experiment_type))
 
 
 def read_parameters(
@@ -155,7 +144,7 @@ def read_parameters(
         abstract: shapes, types and shardings by name.
 
     Raises:
-        UserError: the run has no such checkpoint, or one of several to average is damaged.
+        UserError: there is no such checkpoint, or one to average is damaged.
     """
     totals: dict[str, np.ndarray] = {}
     with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
@@ -169,16 +158,11 @@ def read_parameters(
             for name, array in trees["parameters"].items():
                 totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
     mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
-    placed = {name: jax.device_put(a, abstract[name].sharding) for name, a in mean.items()}
-    return placed, steps[-1]
+    return {n: jax.device_put(a, abstract[n].sharding) for n, a in mean.items()}, steps[-1]
 
 
 def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """Return the step of "best", "last" or a number, or the steps that "average" averages.
-
-    Raises:
-        UserError: the run has no such checkpoint.
-    """
+    """Return the step of "best", "last" or a number, or the steps of "average"."""
     if not (steps := checkpoints.steps()):
         raise UserError(f"{run_dir.path} has no checkpoint yet")
     choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
@@ -251,8 +235,12 @@ def export(
     checkpoint: str = "best",
     replica: int = 0,
     family: str | None = None,
+    trust: bool = False,
 ) -> str:
     """Write a run's model to a new folder that `transformers` opens; return its family.
+
+    Args:
+        trust: execute the run's copy of user code, even if this user has not trained with it.
 
     Raises:
         UserError: the folder exists, or `transformers` has no such model.
@@ -263,23 +251,21 @@ def export(
     if is_pretrained(folder):
         model, tokenizer, original = load_pretrained(folder)
     else:
-        model, tokenizer, run_dir = open_model(folder, Experiment, checkpoint, replica)
-        experiment = run_dir.experiment
-        labels = getattr(experiment.data, "classes", None)
-        if getattr(experiment, "sentences", 0):
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, replica, trust=trust)
+        labels = getattr(run.experiment.data, "classes", None)
+        if getattr(run.experiment, "sentences", 0):
             raise UserError("transformers has no model that joins the scores of sentences")
-        init_from = getattr(experiment, "init_from", None)
+        init_from = getattr(run.experiment, "init_from", None)
         if init_from and not family:
             classes = getattr(model.config, "num_classes", None)
             try:
                 original = load_pretrained(init_from.folder, num_classes=classes)[2]
             except UserError as error:
                 raise UserError(f"{error}; name a --family to export without it") from error
-    save = partial(save_pretrained, family=family, labels=labels, original=original)
     with disk_errors(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as temporary:
-            path = Path(temporary) / to.name
-            family = save(path, model, tokenizer)
+            path, settings = Path(temporary) / to.name, {"labels": labels, "original": original}
+            family = save_pretrained(path, model, tokenizer, family=family, **settings)
             path.rename(to)
     return family

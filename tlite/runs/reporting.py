@@ -1,4 +1,4 @@
-"""Numbers with their spread and interval, as text."""
+"""Scores with standard deviation and 95 % interval, as text."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,11 +11,11 @@ def spread(values: np.ndarray, style: str) -> str:
 
 
 def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str:
-    """Return the 95 % interval of the mean as text: ± half_width and its parts.
+    """Return the 95 % interval of the mean as text: ± half width and its parts.
 
     Args:
         scores: by seed and example, or block of examples (`comparison.statistics.variance`).
-        examples: name of the examples: texts, pairs, or text for blocks of one.
+        examples: name of the examples: texts, pairs, or "text" for blocks of one text.
     """
     from tlite.comparison.blocks import new_examples  # SciPy is slow to import
     from tlite.comparison.statistics import Difference, variance

@@ -1,4 +1,4 @@
-"""A run: an experiment with its data, tokenizer and trainer, in a folder that keeps its results."""
+"""A run: an experiment with its data, tokenizer and trainer, and the folder of its results."""
 
 import abc
 import contextlib
@@ -59,9 +59,8 @@ from tlite.training.trainer import Trainer
 from tlite.user_code import remember_code
 
 EVALUATION_BATCH = 64
-MIN_EXAMPLES, MIN_TOKENS = 100, 2000  # of a validation split; a smaller one decides little
 
-CLASSES: dict[str, str] = {
+CLASSES = {
     "GeneratorExperiment": "tlite.runs.generator:GeneratorRun",
     "ClassifierExperiment": "tlite.runs.classifier:ClassifierRun",
     "TranslatorExperiment": "tlite.runs.translator:TranslatorRun",
@@ -74,13 +73,13 @@ class Built(NamedTuple):
     """An experiment with its tokenizer and data, from one pass over the data."""
 
     experiment: Any
-    """The experiment with the sizes and settings that its data decides."""
+    """With the sizes and settings that its data decides."""
     tokenizer: Any
     train: Any
     """Examples or tokens of the training split."""
     validation: Any
     fingerprint: dict[str, Any]
-    """Sizes and SHA-256 of the data, by which a run recognises it."""
+    """Sizes and SHA-256 of the data."""
 
 
 def run_class(experiment: Any) -> "type[Run]":
@@ -92,8 +91,8 @@ def run_class(experiment: Any) -> "type[Run]":
     for base in type(experiment).__mro__:
         if base in _user_classes:
             return _user_classes[base]
-        if (path := CLASSES.get(base.__name__)) and base.__module__.startswith("tlite."):
-            module, name = path.split(":")
+        if base.__name__ in CLASSES and base.__module__.startswith("tlite."):
+            module, name = CLASSES[base.__name__].split(":")
             return getattr(importlib.import_module(module), name)
     names = ", ".join(CLASSES)
     raise UserError(f"a {type(experiment).__name__} can't be trained: derive it from {names}")
@@ -106,8 +105,8 @@ def build(experiment: Any, data: Any = None) -> Built:
         data: result of `load_data` of the run's class; None: call it.
 
     Raises:
-        UserError: the data can't be read or does not fit the experiment, a component of the
-            user's does not do what a model needs, or no validation finds `best_metric`.
+        UserError: the data can't be read or does not fit the experiment, a user's component does
+            not do what a model needs, or `best_metric` is not a metric of this experiment.
     """
     kind = run_class(experiment)
     if (metric := experiment.training.best_metric) not in kind.metrics:
@@ -127,21 +126,20 @@ def build(experiment: Any, data: Any = None) -> Built:
 class Run(abc.ABC):
     """An experiment, its data, tokenizer and compiled trainer, and the folder of its results.
 
-    `Run.create` and `Run.open` return an instance of the class of the experiment. For a kind of
-    run of your own derive a class from this or from one of tlite's and set `experiment_type`, a
-    subclass of an experiment's dataclass: experiments of that type then train by your class
-    (`experiments/masked_language_model.py`).
+    `Run.create` and `Run.open` return an instance of the class of the experiment. To add a class of
+    runs, derive it from this one or one of tlite's and set `experiment_type` to a subclass of an
+    experiment's dataclass, whose instances it trains (`experiments/masked_language_model.py`).
     """
 
     kind: ClassVar[str]
-    """One word: generator."""
+    """Name of the class of runs: generator."""
     experiment_type: ClassVar[type]
     model_type: ClassVar[type]
-    """Model class; a Hugging Face folder with such a model can take the place of a run."""
+    """Model class; commands also accept a Hugging Face folder with such a model."""
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     """Validation metrics that can select the best checkpoint."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages of the extra `text` that a run needs at its end, and so at its start."""
+    """Packages of the extra `text` that the report needs, checked before training."""
     tokens_per_example: int
     """Positions of an example, padding included, for the logged tokens per second."""
 
@@ -153,13 +151,11 @@ class Run(abc.ABC):
     def __init__(self, dir: RunDir, data: Built):
         self.dir, self.data, self.tokenizer = dir, data, data.tokenizer
         self.trainer = self.make_trainer()
-        self._evaluated: tuple[int, dict] | None = None
+        self._last_sums: tuple[int, dict] | None = None
 
     @property
     def experiment(self) -> Any:
         return self.dir.experiment
-
-    # Create and open
 
     @staticmethod
     def create(
@@ -186,32 +182,25 @@ class Run(abc.ABC):
             if resume == "must":
                 raise UserError(f"there is no run of {experiment.name} in {dir or ROOT} to resume")
         built = built._replace(experiment=built.experiment.resolve_precision())
-        path = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
-        return Run.start(built, Path(path), exist_ok=dir is None)
+        return Run.start(built, dir)
 
     @staticmethod
-    def start(built: Built, path: Path, *, exist_ok: bool = False) -> "Run":
-        """Compile the run of a built experiment, then write its folder.
-
-        Args:
-            exist_ok: take the next free number if something has appeared at `path` meanwhile.
-        """
+    def start(built: Built, dir: Path | None = None) -> "Run":
+        """Compile the run of a built experiment, then write its folder, runs/NAME/TIME if None."""
         experiment, fingerprint = built.experiment, built.fingerprint
-        distributed.assert_equal_across_processes(
-            "run", {"experiment": to_dict(experiment), "data": fingerprint}
-        )
+        free = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
+        path = Path(free)
+        check_same_in_all_processes(experiment, fingerprint)
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
         run.trainer.compile()
 
         def write() -> str:
-            exactly = not exist_ok
-            return str(
-                create_run(path, experiment, fingerprint, built.tokenizer, exactly=exactly).path
-            )
+            exactly = dir is not None
+            written = create_run(path, experiment, fingerprint, built.tokenizer, exactly=exactly)
+            return str(written.path)
 
-        run.dir = dataclasses.replace(
-            run.dir, path=Path(distributed.broadcast_from_process0(write))
-        )
+        path = Path(distributed.broadcast_from_process0(write))
+        run.dir = dataclasses.replace(run.dir, path=path)
         remember_code(to_dict(experiment))
         return run
 
@@ -235,16 +224,9 @@ class Run(abc.ABC):
         kind = run_class(experiment)
         print_inputs(experiment)
         data = kind.load_data(experiment)
-        saved, fingerprint = run_dir.data, kind.fingerprint(data)
-        check_same_data(run_dir.path, saved, fingerprint)
-        distributed.assert_equal_across_processes(
-            "run",
-            {
-                "experiment": to_dict(experiment),
-                "data": fingerprint,
-                "folder": str(run_dir.path.resolve()),
-            },
-        )
+        fingerprint = kind.fingerprint(data)
+        check_same_data(run_dir.path, run_dir.data, fingerprint)
+        check_same_in_all_processes(experiment, fingerprint, folder=str(run_dir.path.resolve()))
         tokenizer = kind.load_tokenizer(run_dir)
         splits = kind.split(experiment, tokenizer, data)
         run = kind(run_dir, Built(experiment, tokenizer, *splits, fingerprint))
@@ -254,7 +236,7 @@ class Run(abc.ABC):
                 replace_file(path, read_config(path) | {"experiment": kept(experiment)})
         return run
 
-    # What a kind of run defines
+    # Methods of each class of runs
 
     @classmethod
     @abc.abstractmethod
@@ -283,7 +265,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def make_task(self) -> Task:
-        """Return the initial model with its loss and its evaluation."""
+        """Return the task: initial model, batches, loss and evaluation."""
 
     @abc.abstractmethod
     def make_trainer(self) -> Trainer:
@@ -294,12 +276,8 @@ class Run(abc.ABC):
         """Return batches (N, B, ...) that hold the validation split once."""
 
     @abc.abstractmethod
-    def size_of_validation(self) -> tuple[int, str]:
-        """Return the number of examples or tokens that a validation scores, and their name."""
-
-    @abc.abstractmethod
     def print_report(self, means: dict[str, np.ndarray], parameters: dict, step: int) -> None:
-        """Print and draw the results of a checkpoint; `means` are the validation's, (M,) each."""
+        """Print and draw the results of a checkpoint with these validation means (M,)."""
 
     @abc.abstractmethod
     def evaluate(
@@ -308,12 +286,11 @@ class Run(abc.ABC):
         checkpoint: str = "best",
         replica: int | Literal["all"] = 0,
     ) -> None:
-        """Print how the models do on a split; with replica "all" also how their mean does."""
+        """Print the scores of the models on a split; with replica "all" also their ensemble's."""
 
     def init_params(self) -> dict[str, Any]:
-        """Return the arrays by name that every seed starts from; the others are drawn."""
-        init_from = getattr(self.experiment, "init_from", None)
-        if init_from is None:
+        """Return the arrays by name that all seeds start from; the others are random."""
+        if (init_from := getattr(self.experiment, "init_from", None)) is None:
             return {}
         from tlite.runs.init_from import load_init
 
@@ -331,7 +308,7 @@ class Run(abc.ABC):
     # Train and report
 
     def train(self, *, profile: int = 0, report: bool = True) -> "Run":
-        """Train to the last step from where the run stands, and report.
+        """Train from the last checkpoint to the last step, and report.
 
         Args:
             profile: number of steps to profile.
@@ -360,9 +337,9 @@ class Run(abc.ABC):
             stop.args = (f"{stop}; to resume: {command('train', '--resume', run)}",)
             raise
         step = Checkpoints(self.dir.checkpoints).steps()[-1]
-        self._evaluated = step, self.sums_by_example(state.parameters, batches)
+        self._last_sums = step, self.sums_by_example(state.parameters, batches)
         if distributed.is_process0():  # for `tlite compare`
-            save_example_scores(self.dir.path, *self._evaluated)
+            save_example_scores(self.dir.path, *self._last_sums)
         if report:
             self.report()
         return self
@@ -371,8 +348,8 @@ class Run(abc.ABC):
         """Print and draw the results of the best checkpoint on the validation split."""
         parameters, step = self.parameters()
         print(f"best checkpoint: step {step:,}")
-        if self._evaluated and self._evaluated[0] == step:
-            sums = self._evaluated[1]
+        if self._last_sums and self._last_sums[0] == step:
+            sums = self._last_sums[1]
         else:
             sums = self.trainer.evaluate(parameters, self.validation())
         self.print_report(means_from_sums(sums), parameters, step)
@@ -383,14 +360,12 @@ class Run(abc.ABC):
         return self.trainer.init({n: a for n, a in self.init_params().items() if n in names})
 
     def print_summary(self) -> None:
-        """Print the sizes of model and data, how the run is trained, and its folder."""
+        """Print the sizes of model and data, the settings of training, folder and warnings."""
         trainer, config, model = self.trainer, self.experiment.training, self.experiment.model
-        rows = getattr(model, "vocabulary_size", len(self.tokenizer))
         sizes = {"parameters": trainer.num_parameters, "arrays": len(trainer.shapes)}
         sizes |= {"vocabulary": len(self.tokenizer)}
-        sizes |= {"embedding_rows": rows} if rows > len(self.tokenizer) else {}
-        numbers = {n.replace(" ", "_"): v for n, v in self.dir.data.items() if isinstance(v, int)}
-        print(" ".join(f"{name}={value:,}" for name, value in (sizes | numbers).items()))
+        sizes |= {n.replace(" ", "_"): v for n, v in self.dir.data.items() if isinstance(v, int)}
+        print(" ".join(f"{name}={value:,}" for name, value in sizes.items()))
         hardware = bfloat16_hardware() if config.precision == "mixed" else ""
         settings = {
             "seeds": config.seeds,
@@ -401,34 +376,20 @@ class Run(abc.ABC):
             "dir": self.dir.path,
         }
         print(printable(" ".join(f"{name}={value}" for name, value in settings.items())))
-        if config.label_smoothing:
+        if smoothing := config.label_smoothing:
             print(
-                f"label_smoothing={config.label_smoothing} is in the training loss, not in the "
-                "validation loss"
+                f"label_smoothing={smoothing} is in the training loss, not in the validation loss"
             )
-        for warning in (
-            (*trainer.mesh_warnings, *self.warnings()) if distributed.is_process0() else ()
-        ):
+        experiment, warnings = self.experiment, [*trainer.mesh_warnings]
+        stage = getattr(experiment, "pretraining", None)
+        pretrained = getattr(experiment, "init_from", None) or (stage and stage.pretraining_steps)
+        if config.seeds > 1 and pretrained:
+            warnings.append(
+                f"all {config.seeds} seeds start from the same pretrained model: intervals over "
+                "seeds leave out its variance"
+            )
+        for warning in warnings if distributed.is_process0() else ():
             print(f"warning: {warning}", file=sys.stderr)
-
-    def warnings(self) -> Iterable[str]:
-        """Yield warnings about sources of variance that the run's intervals do not include."""
-        experiment = self.experiment
-        seeds, stage = experiment.training.seeds, getattr(experiment, "pretraining", None)
-        is_pretrained = getattr(experiment, "init_from", None) or (
-            stage and stage.pretraining_steps
-        )
-        if seeds > 1 and is_pretrained:
-            yield (
-                f"all {seeds} seeds start from the same pretrained model: intervals over seeds "
-                "leave out its variance"
-            )
-        number, unit = self.size_of_validation()
-        if number < (MIN_EXAMPLES if unit in ("texts", "pairs") else MIN_TOKENS):
-            yield (
-                f"the validation split has only {number:,} {unit}: differences of a few percent "
-                "are not significant"
-            )
 
     # Parameters and models
 
@@ -468,23 +429,22 @@ class Run(abc.ABC):
 
         examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
         mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
-        batch_sharding = NamedSharding(mesh, PartitionSpec(None, "data"))
+        replicated = NamedSharding(mesh, PartitionSpec())
+        by_example = NamedSharding(mesh, PartitionSpec(None, "data"))
         with out_of_memory("a batch of the evaluation"):
-            ensemble = jax.device_put(
-                self.ensemble(parameters), NamedSharding(mesh, PartitionSpec())
-            )
+            ensemble = jax.device_put(self.ensemble(parameters), replicated)
             score = jax.jit(F.float32_products(evaluate))
-            sums = jax.device_get(score(ensemble, jax.device_put(batches, batch_sharding)))
+            sums = jax.device_get(score(ensemble, jax.device_put(batches, by_example)))
         return means_from_sums({name: values[None] for name, values in sums.items()})
 
     # Files
 
     def print_next_steps(self) -> None:
-        """Print the run's folder, and how to read its test split if there is one."""
+        """Print the run's folder, and the command for its test split if there is one."""
         path = self.dir.path
         print(f"saved in {path}")
         if getattr(self.experiment.data, "test", True):
-            print(f"once everything is chosen: {command('evaluate', path)} --split test")
+            print(f"final test, after all choices: {command('evaluate', path)} --split test")
 
     def save_sample(self, step: int, text: str) -> None:
         """Write the text generated at a step to the folder `samples`."""
@@ -495,7 +455,7 @@ class Run(abc.ABC):
                 path.write_text(text, encoding="utf-8")
 
     def save_curves(self, *names: str) -> None:
-        """Draw metrics of training and validation by step."""
+        """Draw these metrics of training and validation by step."""
         from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.dir.metrics, max_training_lines=1000)
@@ -515,10 +475,10 @@ class Run(abc.ABC):
 
 
 class ExamplesRun(Run):
-    """A run whose data is a list of examples per split: texts with labels, pairs of sentences."""
+    """A run on examples, which are texts with labels or pairs of sentences."""
 
     unit: ClassVar[str]
-    """Plural name of the examples, such as texts."""
+    """Plural name of the examples: texts."""
 
     @classmethod
     @abc.abstractmethod
@@ -528,7 +488,7 @@ class ExamplesRun(Run):
     @staticmethod
     @abc.abstractmethod
     def text_of(example: Any) -> str:
-        """Return the text of an example, for the fingerprint."""
+        """Return the text of an example that is hashed for the fingerprint."""
 
     def examples(self, split: Split) -> Iterable:
         """Return the examples of a split; the files of the test split are printed first."""
@@ -559,9 +519,6 @@ class ExamplesRun(Run):
     def validation(self) -> Any:
         return self.batches(self.data.validation)
 
-    def size_of_validation(self) -> tuple[int, str]:
-        return self.dir.data[f"validation {self.unit}"], self.unit
-
 
 # Resume and extend
 
@@ -585,65 +542,27 @@ def find_same(experiment: Any, dir: Path | None) -> str:
 
 
 def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
-    """Return the newest folder whose config equals a new one, or "".
+    """Return the newest folder, `dir` or in runs/NAME, whose config equals the new one; or "".
 
     Args:
-        name: of the experiment; without `dir`, the folders in runs/NAME are compared.
         config: name of the config file.
-        read: folder -> content of its config, and of the config of a new run.
+        read: folder -> content of its config, and of the new config.
 
     Raises:
         UserError: `dir` has another experiment.
     """
-    earlier = [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
-    for path in [dir] if dir else earlier:
+    runs = [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
+    for path in [dir] if dir else runs:
         with contextlib.suppress(*UNREADABLE):
-            saved, new = read(path) if (path / config).is_file() else (None, None)
-            if saved and saved == new:
+            if not (path / config).is_file():
+                continue
+            saved, new = read(path)
+            if saved == new:
                 return str(path)
-            if saved and dir:
+            if dir:
                 difference = distributed.first_difference(saved, new)
                 raise UserError(f"{path} has another experiment: {difference}")
     return ""
-
-
-def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
-    """Return the experiment with model sizes that its data decides, by dotted field of the model.
-
-    Args:
-        source: of the sizes, for the message.
-
-    Raises:
-        UserError: the experiment sets another size.
-    """
-    for path, size in sizes.items():
-        if (current := attrgetter(path)(experiment.model)) not in (0, size):
-            raise UserError(f"{path} is {current}, but the {source} has {size}: leave it out")
-    return override(experiment, {f"model.{path}": size for path, size in sizes.items()})
-
-
-def check_examples(examples: Any, kind: type) -> Any:
-    """Return the examples of a data class, perhaps a user's.
-
-    Raises:
-        UserError: a list has an example of another type.
-    """
-    for example in examples if isinstance(examples, list) else []:
-        if not isinstance(example, kind):
-            name = type(example).__name__
-            raise UserError(f"the data must be of tlite.data.{kind.__name__}, not {name}")
-    return examples
-
-
-def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
-    """Raise a `UserError` that names the first difference of two fingerprints of data."""
-    fingerprint = json.loads(json.dumps(fingerprint))
-    for name in saved | fingerprint:
-        if saved.get(name) != fingerprint.get(name):
-            raise UserError(
-                f"the data of {path} has changed: {name} was {saved.get(name)} when the run was "
-                f"created and is {fingerprint.get(name)}"
-            )
 
 
 def with_steps(run_dir: RunDir, steps: int) -> Any:
@@ -661,10 +580,50 @@ def with_steps(run_dir: RunDir, steps: int) -> Any:
     if steps < (done := max(Checkpoints(run_dir.checkpoints).steps(), default=0)):
         raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
     try:
-        training = dataclasses.replace(training, steps=steps)
+        return override(run_dir.experiment, {"training.steps": steps})
     except ValueError as error:
         raise UserError(f"--{error}") from error
-    return dataclasses.replace(run_dir.experiment, training=training)
+
+
+def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
+    """Raise a `UserError` that names the first difference of two fingerprints of data."""
+    fingerprint = json.loads(json.dumps(fingerprint))
+    for name in saved | fingerprint:
+        if saved.get(name) != fingerprint.get(name):
+            raise UserError(
+                f"the data of {path} has changed: {name} was {saved.get(name)} when the run was "
+                f"created and is {fingerprint.get(name)}"
+            )
+
+
+def check_same_in_all_processes(experiment: Any, fingerprint: dict, **more: str) -> None:
+    """Raise a `CollectiveError` if the processes disagree on an experiment or its data."""
+    values = {"experiment": to_dict(experiment), "data": fingerprint} | more
+    distributed.assert_equal_across_processes("run", values)
+
+
+# Data
+
+
+def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
+    """Return the experiment with model sizes, by dotted field of the model, that `source` decides.
+
+    Raises:
+        UserError: the experiment sets another size.
+    """
+    for path, size in sizes.items():
+        if (current := attrgetter(path)(experiment.model)) not in (0, size):
+            raise UserError(f"{path} is {current}, but the {source} has {size}: leave it out")
+    return override(experiment, {f"model.{path}": size for path, size in sizes.items()})
+
+
+def check_examples(examples: Any, example_type: type) -> Any:
+    """Return the examples of a data class; raise a `UserError` if one is of another type."""
+    for example in examples if isinstance(examples, list) else []:
+        if not isinstance(example, example_type):
+            expected, actual = example_type.__name__, type(example).__name__
+            raise UserError(f"the data must be of tlite.data.{expected}, not {actual}")
+    return examples
 
 
 def print_inputs(experiment: Any, splits: Iterable[Split] = ("training", "validation")) -> None:

@@ -1,4 +1,4 @@
-"""Train a study: its variants one after the other, each to its end, and then their comparison."""
+"""Train the variants of a study one after the other, then compare them."""
 
 import dataclasses
 import gc
@@ -49,14 +49,16 @@ class DatasetCache:
         self._built: dict[str, Built] = {}
 
     def build(self, experiment: Any) -> Built:
-        """Return `build` of a resolved experiment, whatever its name and training."""
+        """Return `build` of a resolved experiment; its name and training do not matter."""
         training = TrainingConfig(best_metric=experiment.training.best_metric)
         key = repr(dataclasses.replace(experiment, name="-", training=training))
         if key not in self._built:
             self._built[key] = build(experiment, self.load(experiment))
-        built = self._built[key]
-        training = {"name": experiment.name, "training": experiment.training}
-        return built._replace(experiment=dataclasses.replace(built.experiment, **training))
+        built, training = self._built[key], experiment.training
+        built_experiment = dataclasses.replace(
+            built.experiment, name=experiment.name, training=training
+        )
+        return built._replace(experiment=built_experiment)
 
     def load(self, experiment: Any) -> Any:
         """Return the raw data of an experiment."""
@@ -64,10 +66,6 @@ class DatasetCache:
         if key not in self._data:
             self._data[key] = run_class(experiment).load_data(experiment)
         return self._data[key]
-
-    def fingerprint(self, experiment: Any) -> dict[str, Any]:
-        """Return the fingerprint of an experiment's data."""
-        return run_class(experiment).fingerprint(self.load(experiment))
 
 
 def train_study(
@@ -83,7 +81,7 @@ def train_study(
         resume: as in `Run.create`.
 
     Raises:
-        UserError: the study can't be made, or some variants have failed.
+        UserError: the study can't be created, or some variants have failed.
     """
     datasets = DatasetCache()
     study = start_study(experiments, None if dir is None else Path(dir), datasets, resume)
@@ -104,14 +102,17 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     failed = [variant.name for variant in study.variants if variant.failed]
     for name in retry:
         if name not in failed:
-            raise UserError(
-                f"{name!r} is not a failed variant: {', '.join(failed) or 'none failed'}"
-            )
+            names = ", ".join(failed) or "none failed"
+            raise UserError(f"{name!r} is not a failed variant: {names}")
         study = study.changed(name, failed=None)
-    distributed.assert_equal_across_processes(
-        "study", {"study": [vars(v) for v in study.variants], "folder": str(folder.resolve())}
-    )
+    check_same_in_all_processes(study.variants, folder=str(folder.resolve()))
     return train_variants(study, DatasetCache())
+
+
+def check_same_in_all_processes(variants: Sequence[Variant], **more: str) -> None:
+    """Raise a `CollectiveError` if the processes disagree on the variants of a study."""
+    values = {"study": [vars(variant) for variant in variants]} | more
+    distributed.assert_equal_across_processes("study", values)
 
 
 # Create
@@ -123,15 +124,16 @@ def start_study(
     datasets: DatasetCache,
     resume: Literal["never", "auto", "must"] = "never",
 ) -> Study:
-    """Find or create the study of these variants, as `train_study` says."""
+    """Find or create the study of these variants, as `train_study` does."""
     resolved = resolve_all(experiments)
+    name = next(iter(experiments.values())).name
     if resume != "never":
-        if study := find_same_study(resolved, dir):
-            return study
+        same = partial(find_same_study, name, resolved, dir)
+        if folder := distributed.broadcast_from_process0(same):
+            return read_study(Path(folder))
         if resume == "must":
-            name = next(iter(experiments.values())).name
             raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
-    return create_study(resolved, dir, datasets)
+    return create_study(name, resolve_precision(resolved), dir, datasets)
 
 
 def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,36 +148,34 @@ def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def resolve_precision(experiments: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve "auto" precision, once for all variants, and then "auto" attention."""
-    chosen: dict[str, Precision] = {}
-    for experiment in experiments.values():
-        if (precision := experiment.training.precision) not in chosen:
-            chosen[precision] = experiment.resolve_precision().training.precision
-    return resolve_attention(
-        experiments, {name: chosen[e.training.precision] for name, e in experiments.items()}
-    )
-
-
-def resolve_attention(
-    experiments: Mapping[str, Any], precisions: Mapping[str, Precision]
+def resolve_precision(
+    experiments: Mapping[str, Any], saved: Mapping[str, Precision] | None = None
 ) -> dict[str, Any]:
-    """Set each variant's precision, and one "auto" attention for all variants of a precision."""
-    fastest = {
-        precision: attention_of_all(
-            [e.model for name, e in experiments.items() if precisions[name] == precision],
-            precision,
-        )
-        for precision in set(precisions.values())
-    }
+    """Resolve "auto" precision and attention, each once for all variants that share a precision.
+
+    Args:
+        saved: precisions by variant, of an earlier study; None: of the hardware.
+    """
+    chosen: dict[str, Precision] = {}  # by the experiment's setting
+    precisions: dict[str, Precision] = dict(saved or {})
+    for name, experiment in experiments.items():
+        setting = experiment.training.precision
+        if name not in precisions:
+            if setting not in chosen:
+                chosen[setting] = experiment.resolve_precision().training.precision
+            precisions[name] = chosen[setting]
+    models: dict[Precision, list] = {}
+    for name, experiment in experiments.items():
+        models.setdefault(precisions[name], []).append(experiment.model)
+    fastest = {precision: attention_of_all(m, precision) for precision, m in models.items()}
     return {
         name: experiment.resolve_precision(precisions[name], fastest[precisions[name]])
         for name, experiment in experiments.items()
     }
 
 
-def find_same_study(experiments: Mapping[str, Any], dir: Path | None) -> Study | None:
-    """Return the newest study of these variants, among `dir` or runs/NAME.
+def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None) -> str:
+    """Return the newest folder that has a study of these variants, among `dir` or runs/NAME; or "".
 
     A study keeps the precision that "auto" was resolved to, also on another machine.
 
@@ -185,75 +185,60 @@ def find_same_study(experiments: Mapping[str, Any], dir: Path | None) -> Study |
 
     def read(folder: Path) -> tuple[dict, dict]:
         saved = {v.name: v.experiment for v in read_study(folder).variants}
-        precisions = {name: e.training.precision for name, e in experiments.items()}
-        for name in saved.keys() & precisions:
-            if precisions[name] == "auto":
-                precisions[name] = saved[name]["training"]["precision"]
-        new = resolve_attention(experiments, precisions)
+        precisions = {}
+        for name, experiment in experiments.items():
+            precisions[name] = experiment.training.precision
+            if name in saved and precisions[name] == "auto":
+                precisions[name] = experiment_fields(saved[name])["training"]["precision"]
+        new = resolve_precision(experiments, precisions)
         return saved, {name: kept(experiment) for name, experiment in new.items()}
 
-    name = next(iter(experiments.values())).name
-    same = partial(find_equal, name, dir, STUDY, read)
-    folder = distributed.broadcast_from_process0(same)
-    return read_study(Path(folder)) if folder else None
+    return find_equal(name, dir, STUDY, read)
 
 
-def create_study(experiments: Mapping[str, Any], dir: Path | None, datasets: DatasetCache) -> Study:
+def create_study(
+    name: str, experiments: Mapping[str, Any], dir: Path | None, datasets: DatasetCache
+) -> Study:
     """Write the folder of a study, with study.json.
 
-    A variant that does not fit its data is recorded as failed.
-
     Raises:
-        UserError: something can't be read or written, or no variant fits its data.
+        UserError: a variant does not fit its data or the others, or the disk is full.
     """
-    name, used = next(iter(experiments.values())).name, {"comparison", STUDY, CODE}
-    variants = tuple(
-        make_variant(label, free_name(label, used), experiment, datasets)
-        for label, experiment in resolve_precision(experiments).items()
-    )
-    trainable = [variant for variant in variants if not variant.failed]
-    if not trainable:
-        raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
-    # Tokenizers are not fitted yet: their settings are compared, except of pretrained models.
-    check_comparable([comparable(variant) for variant in trainable])
+    variants = make_variants(experiments, datasets)
+    configs = [variant.experiment for variant in variants]
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
-    distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
+    check_same_in_all_processes(variants)
+
+    def write_files(folder: Path) -> None:
+        Study(path, name, variants).write(folder)
+        write_code(folder / CODE, configs)
 
     def write() -> str:
-        study = Study(path, name, variants)
-
-        def write_files(folder: Path) -> None:
-            study.write(folder)
-            write_code(folder / CODE, [variant.experiment for variant in variants])
-
         return str(create_folder(path, write_files, exactly=dir is not None))
 
     path = Path(distributed.broadcast_from_process0(write))
-    remember_code([variant.experiment for variant in variants])
-    for variant in variants:
-        if variant.failed:
-            warn_failed(variant.name, variant.failed)
+    remember_code(configs)
     return Study(path, name, variants)
 
 
-def make_variant(name: str, run: str, experiment: Any, datasets: DatasetCache) -> Variant:
-    """Return the entry of study.json of an experiment: failed if it does not fit its data."""
-    fingerprint, config = datasets.fingerprint(experiment), kept(experiment)
-    try:
-        model = datasets.build(experiment).experiment.model
-    except UserError as error:
-        if is_environment_error(error):
-            raise
-        return Variant(name, run, config, fingerprint, parameters=0, failed=str(error))
-    shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
-    return Variant(name, run, config, fingerprint, parameters=count_parameters(shapes))
-
-
-def comparable(variant: Variant) -> tuple[str, dict, dict, Any]:
-    """Return a variant as `check_comparable` takes it."""
-    experiment = experiment_fields(variant.experiment)
-    tokenizer = None if experiment.get("init_from") else experiment.get("tokenizer")
-    return variant.name, experiment, variant.data, tokenizer
+def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tuple[Variant, ...]:
+    """Return the entries of study.json; raise a `UserError` if one can't be trained or compared."""
+    used, variants, comparable = {"comparison", STUDY, CODE}, [], []
+    for name, experiment in experiments.items():
+        try:
+            built = datasets.build(experiment)
+        except UserError as error:
+            raise UserError(f"variant {name}: {error}") from error
+        model, config = built.experiment.model, kept(experiment)
+        shapes = jax.eval_shape(partial(make_model, model, rng=jax.random.key(0)))
+        size, folder = count_parameters(shapes), free_name(name, used)
+        variants.append(Variant(name, folder, config, built.fingerprint, parameters=size))
+        fields = experiment_fields(config)
+        # Settings of tokenizers are compared; a pretrained model has its own.
+        tokenizer = None if fields.get("init_from") else fields.get("tokenizer")
+        comparable.append((name, fields, built.fingerprint, tokenizer))
+    check_comparable(comparable)
+    return tuple(variants)
 
 
 def free_name(name: str, used: set[str]) -> str:
@@ -302,7 +287,9 @@ def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str
     except RunFailed as error:
         if isinstance(error, OutOfMemory) and distributed.process_count() > 1:
             raise  # other processes may have enough
-        warn_failed(variant.name, str(error))
+        if distributed.is_process0():
+            warning = f"warning: variant {variant.name} failed: {error}"
+            print(printable(warning), file=sys.stderr)
         return str(error)
     return None
 
@@ -319,29 +306,18 @@ def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
         return Run.open(path)
     with allow_code(folder / CODE):
         experiment = variant.config().with_paths(moved=True)
-    check_same_data(path, variant.data, datasets.fingerprint(experiment))
     built = datasets.build(experiment)
+    check_same_data(path, variant.data, built.fingerprint)
     try:
         return Run.start(built, path)
     except UserError as error:
-        alone = distributed.process_count() == 1
-        if isinstance(error, RunFailed) or is_environment_error(error) or not alone:
+        if is_environment_error(error) or distributed.process_count() > 1:
             raise
         raise RunFailed(str(error)) from error
 
 
-def warn_failed(name: str, reason: str) -> None:
-    """Warn of a variant that has failed."""
-    if distributed.is_process0():
-        print(printable(f"warning: variant {name} failed: {reason}"), file=sys.stderr)
-
-
 def report(study: Study) -> None:
-    """Compare the variants.
-
-    Raises:
-        UserError: some have failed.
-    """
+    """Compare the variants; raise a `UserError` if some have failed."""
     failed = [variant.name for variant in study.variants if variant.failed]
     if distributed.is_process0() and len(failed) < len(study.variants):
         from tlite.comparison import compare
