@@ -1,7 +1,10 @@
 """The functions of `tlite`: train, evaluate, compare and load from Python."""
 
 import dataclasses
+import hashlib
+import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import jax
@@ -21,13 +24,12 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
 MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+CODE = b"raise ValueError('executed')"
 TEXT = "the cat sat on the mat. " * 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Repeated:
-    """A user's text."""
-
     line: str = "a line of my own\n"
     validation_fraction: float = 0.2
 
@@ -36,9 +38,9 @@ class Repeated:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
+def skip_slow_steps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(study, "gc", SimpleNamespace(collect=lambda: 0))  # it takes seconds
+    monkeypatch.setattr(study, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def test_train_of_variants_returns_their_compared_study(classifier, tmp_path, ca
         tlite.train(classifier, seeds=0)
 
 
-def test_train_takes_data_of_a_user_class(without_type_checks, tmp_path):
+def test_train_accepts_data_of_a_user_class(without_type_checks, tmp_path):
     experiment = GeneratorExperiment("own", Repeated(), MODEL, TRAINING, prompt="a")
     run = tlite.train(experiment)
     assert run.dir.path.parent.parent.resolve() == tmp_path / "runs"
@@ -104,9 +106,8 @@ def test_train_takes_data_of_a_user_class(without_type_checks, tmp_path):
     assert Run.create(other, resume="auto").dir.path != run.dir.path
 
 
-def test_an_experiment_of_no_known_kind_is_an_error():
-    names = "derive it from GeneratorExperiment"
-    assert names in complaint(run_class, BaseExperiment("x"))
+def test_an_unregistered_experiment_is_an_error():
+    assert "derive it from GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
 
 
 # create
@@ -114,7 +115,7 @@ def test_an_experiment_of_no_known_kind_is_an_error():
 
 @pytest.mark.parametrize("folder", ["here", None])
 def test_create_resumes_the_run_of_the_same_experiment(classifier, folder):
-    """In the folder, or below runs/NAME; another run there is refused or passed over."""
+    """In the folder, where another run is an error, or below runs/NAME."""
     missing = complaint(Run.create, classifier, folder, resume="must")
     assert missing == f"there is no run of tiny in {folder or 'runs'} to resume"
     created = Run.create(classifier, folder, resume="auto").dir.path
@@ -132,7 +133,7 @@ def test_create_resumes_the_run_of_the_same_experiment(classifier, folder):
 # evaluate
 
 
-def test_evaluate_takes_a_run_or_its_folder(classified, generated, capsys):
+def test_evaluate_accepts_a_run_or_its_folder(classified, generated, capsys):
     for run in (classified, generated):
         inputs, scores = printed(capsys, str(run.dir.path)).split("\n", 1)
         assert inputs.startswith("input files: ")
@@ -175,7 +176,7 @@ def test_evaluate_scores_a_classifier_on_any_table(classified, tmp_path, capsys)
     assert classified.experiment.data.test == ()
 
 
-def test_evaluate_refuses_what_is_no_table_or_split(classified, generated, tmp_path):
+def test_evaluate_without_such_a_table_or_split_is_an_error(classified, generated, tmp_path):
     assert "nowhere.csv" in complaint(tlite.evaluate, classified, path="nowhere.csv")
     assert "no test split" in complaint(tlite.evaluate, generated, split="test")
     pytest.importorskip("tokenizers")
@@ -188,15 +189,33 @@ def test_evaluate_refuses_what_is_no_table_or_split(classified, generated, tmp_p
 # compare and load
 
 
-def test_compare_takes_runs_and_their_folders(classified, monkeypatch):
-    compared = []
-    monkeypatch.setattr("tlite.comparison.compare", lambda runs, **options: compared.append(runs))
-    trained = tlite.comparison.study.Study(classified.dir.path.parent, "x", ())
-    tlite.compare(classified, str(classified.dir.path), trained)
-    assert compared == [[classified.dir.path, classified.dir.path, trained.folder]]
+def test_compare_accepts_runs_studies_and_folders(classified, monkeypatch):
+    compared, folder = [], classified.dir.path
+    monkeypatch.setattr("tlite.comparison.compare", lambda runs: compared.extend(runs))
+    tlite.compare(classified, str(folder), tlite.comparison.study.Study(folder.parent, "x", ()))
+    assert compared == [folder, folder, folder.parent]
 
 
-def test_load_takes_a_run_or_its_folder(classified):
+def test_compare_executes_no_user_code(generated, tmp_path, capsys):
+    folder = shutil.copytree(generated.dir.path, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    code, digest = (folder / "code" / "mine.py"), hashlib.sha256(CODE).hexdigest()
+    code.parent.mkdir()
+    code.write_bytes(CODE)
+    function = {
+        "kind": "function",
+        "file": "mine.py",
+        "name": "relu",
+        "sha256": {"mine.py": digest},
+    }
+    config["experiment"]["model"]["feed_forward"]["activation"] = function
+    (folder / "config.json").write_text(json.dumps(config))
+    tlite.compare(folder, generated)
+    assert "run" in capsys.readouterr().out
+    assert "executed" in complaint(tlite.load, folder, trust=True)
+
+
+def test_load_accepts_a_run_or_its_folder(classified):
     arrays = jax.tree.leaves(classified.trainer.models(classified.parameters()[0])[1])
     for run in (classified, classified.dir.path, str(classified.dir.path)):
         model, tokenizer = tlite.load(run, replica=1)

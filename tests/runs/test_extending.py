@@ -1,7 +1,6 @@
 """Runs with another number of steps, or a profile, equal undisturbed runs bit for bit."""
 
 import dataclasses
-import datetime
 import gzip
 import json
 import shutil
@@ -43,8 +42,7 @@ TRAINING = TrainingConfig(
 
 
 @pytest.fixture(autouse=True)
-def no_reports(monkeypatch):
-    """Reports take long and are tested elsewhere."""
+def skip_reports(monkeypatch):
     monkeypatch.setattr(Run, "report", lambda _: None)
 
 
@@ -64,7 +62,7 @@ def trained_like(run, folder, steps):
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """A run that had all of the steps from the start."""
-    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "whole", AFTER)
+    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "all", AFTER)
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +72,14 @@ def before(tmp_path_factory):
 
 @pytest.fixture
 def ended(before, tmp_path):
-    """A classifier of its own for each test, at its end."""
+    """A copy of a classifier's run that has ended."""
     return shutil.copytree(before, tmp_path / "run")
 
 
 def config(folder):
-    """Return the saved config without the time of the start."""
+    """Return the saved config without the time of creation."""
     content = json.loads((folder / "config.json").read_text())
-    assert datetime.datetime.fromisoformat(content.pop("began")).tzinfo
+    del content["began"]
     return content
 
 
@@ -91,7 +89,7 @@ def lines(folder, ended=()):
 
 
 def assert_same_runs(folder, expected, ended=()):
-    """Also the bits of all arrays; validations where a run had `ended` stay in the metrics."""
+    """Assert equal bits, apart from validations at the steps where the run had `ended`."""
     assert attacked.checkpoints(folder) == attacked.checkpoints(expected)
     assert lines(folder, ended) == lines(expected)
     assert config(folder) == config(expected)
@@ -110,14 +108,14 @@ def test_an_extended_run_equals_one_that_had_all_its_steps(kind, classifier, end
             "generator": GeneratorExperiment("x", TextFile(str(path)), MODEL, TRAINING, "the"),
             "translator": varied(TRANSLATOR, **quiet),
         }[kind]
-        run = trained(experiment, tmp_path / "whole", AFTER)
+        run = trained(experiment, tmp_path / "all", AFTER)
         expected, folder = run.dir.path, trained_like(run, tmp_path / "extended", BEFORE)
     assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
     assert_same_runs(folder, expected, ended=[BEFORE])
 
 
 def test_an_unfinished_run_can_get_more_or_fewer_steps(classifier, tmp_path):
-    expected = trained_like(classifier, tmp_path / "whole", 8)
+    expected = trained_like(classifier, tmp_path / "all", 8)
     for name, steps in (("more", 6), ("fewer", 50)):
         with pytest.MonkeyPatch.context() as patch:
             interrupt(patch, 3)
