@@ -199,9 +199,9 @@ def test_compare_accepts_runs_studies_and_folders(classified, monkeypatch):
 def test_compare_executes_no_user_code(generated, tmp_path, capsys):
     folder = shutil.copytree(generated.dir.path, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
-    code, digest = (folder / "code" / "mine.py"), hashlib.sha256(CODE).hexdigest()
-    code.parent.mkdir()
-    code.write_bytes(CODE)
+    digest = hashlib.sha256(CODE).hexdigest()
+    (folder / "code").mkdir()
+    (folder / "code" / f"{digest}.py").write_bytes(CODE)
     function = {
         "kind": "function",
         "file": "mine.py",

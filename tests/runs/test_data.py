@@ -115,7 +115,7 @@ CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
     ("experiment", "data", "missing"),
     [
         (TINY, OwnText(), "OwnText has no validation_fraction"),
-        (CLASSIFIER, OwnText(), "OwnText has no classes and no examples"),
+        (CLASSIFIER, OwnText(), "OwnText has no classes"),
         (TRANSLATOR, OwnText(), "OwnText has no pairs"),
         (TINY, OwnSplit(), ""),
         (CLASSIFIER, OwnRows(), ""),

@@ -65,7 +65,7 @@ class TokenizerFile:
 
 
 TextTokenizer = Characters | Bytes | BPE | TokenizerFile
-NAMED_TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE()}
+TOKENIZERS = {"characters": Characters, "bytes": Bytes, "bpe": BPE}
 
 
 def tokenizer_named(name: str) -> TextTokenizer:
@@ -76,15 +76,15 @@ def tokenizer_named(name: str) -> TextTokenizer:
     """
     if name.startswith("bpe:"):
         return BPE(int(name.removeprefix("bpe:")))
-    return NAMED_TOKENIZERS.get(name, TokenizerFile(name))
+    return TOKENIZERS[name]() if name in TOKENIZERS else TokenizerFile(name)
 
 
 @dataclass(frozen=True)
 class BaseExperiment:
-    """What every experiment has; derive a kind of your own from one of the classes below."""
+    """Base class of experiments; derive your own experiments from one of its subclasses."""
 
     data_needs: ClassVar[tuple[str, ...]] = ()
-    """Attributes and methods that the data of any class, also a user's, must have."""
+    """Attributes and methods that the data must have, also of a user's class."""
 
     name: str
     """Name of the folder of its runs."""
@@ -99,17 +99,17 @@ class BaseExperiment:
         A run can then be used from any folder. Columns that are chosen are printed.
 
         Raises:
-            UserError: a file is missing, a column is ambiguous, or data of a user's class lacks
-                an attribute that `data_needs` names.
+            UserError: a file is missing, a column is ambiguous, or the data lacks an attribute of
+                `data_needs`.
         """
         experiment = self.with_paths()
         data, needs = experiment.data, self.data_needs
-        missing = [name for name in needs if not (isinstance(data, Corpus) or hasattr(data, name))]
-        if missing:
-            raise UserError(
-                f"{type(data).__name__} has no {' and no '.join(missing)}: the data of a "
-                f"{type(self).__name__} needs {' and '.join(needs)}"
-            )
+        for name in needs if not isinstance(data, Corpus) else ():
+            if not hasattr(data, name):
+                raise UserError(
+                    f"{type(data).__name__} has no {name}: the data of a {type(self).__name__} "
+                    f"needs {' and '.join(needs)}"
+                )
         data = data.with_columns() if hasattr(data, "with_columns") else data
         return dataclasses.replace(experiment, data=data)
 
@@ -120,20 +120,20 @@ class BaseExperiment:
             moved: search the data folder for files that have moved since a run was created; the
                 caller must compare fingerprints.
         """
-        changed: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if hasattr(self.data, "with_absolute_paths"):
-            changed["data"] = self.data.with_absolute_paths(moved)
+            changes["data"] = self.data.with_absolute_paths(moved)
         if init_from := getattr(self, "init_from", None):
             folder = locate(init_from.folder, in_data=False)
-            changed["init_from"] = dataclasses.replace(init_from, folder=folder)
-        return dataclasses.replace(self, **changed)
+            changes["init_from"] = dataclasses.replace(init_from, folder=folder)
+        return dataclasses.replace(self, **changes)
 
     def resolve_precision(self, precision: Precision | None = None, attention: str = "fused"):
         """Return the experiment with "auto" precision and "auto" functions resolved.
 
         Args:
-            precision: instead of what the hardware of process 0 suggests.
-            attention: the fastest function that "auto" attention may become.
+            precision: precision to use; None: resolve "auto" by the hardware of process 0.
+            attention: fastest function that "auto" attention may become.
         """
         if precision is None:
             choose = partial(choose_precision, self.training.precision)
@@ -143,7 +143,7 @@ class BaseExperiment:
         return dataclasses.replace(self, training=training, model=model)
 
     def further_inputs(self) -> list[str]:
-        """Return the files beside the data's that training reads."""
+        """Return the files that training reads in addition to the data's."""
         init_from = getattr(self, "init_from", None)
         return [init_from.folder] if init_from else []
 
@@ -155,8 +155,8 @@ class GeneratorExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("load", "validation_fraction")
 
     data: TextSource | Corpus = field(default_factory=BuiltinText)
-    """Source of the text: a class of `tlite.data`, or a frozen dataclass of your own with
-    `load() -> str` and `validation_fraction`, the share at the end of the text for validation."""
+    """Source of the text: a class of `tlite.data`, or your frozen dataclass with `load() -> str`
+    and `validation_fraction`, the share at the end of the text for validation."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
     """Sizes and components of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -186,7 +186,7 @@ FILES = {
     "PairSubwords": "translator",
     "TranslatorExperiment": "translator",
 }
-"""File of each name that is imported when it is used."""
+"""File of each name; imported when the name is used."""
 
 
 def __getattr__(name: str):

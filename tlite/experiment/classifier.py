@@ -1,4 +1,4 @@
-"""The experiment of a classifier, its tokenizers, and the stage that may come before."""
+"""The experiment of a classifier, its tokenizers, and its pretraining."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Subwords:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Train a generator on the texts first; its embedding and blocks start the classifier."""
+    """Pretrain the embedding and the blocks of a classifier as a generator of its texts."""
 
     pretraining_steps: int = 2000
     """Steps of the generator's training; 0: no pretraining."""
@@ -81,7 +81,7 @@ class ClassifierExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("classes", "examples")
 
     data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
-    """Source of texts and labels: a class of `tlite.data`, or a frozen dataclass of your own with
+    """Source of texts and labels: a class of `tlite.data`, or your frozen dataclass with
     `classes`, their names, and `examples(split)`, a list of `tlite.data.Example`."""
     tokenizer: Words | Subwords = field(default_factory=Words)
     """Words or subwords."""
@@ -90,13 +90,13 @@ class ClassifierExperiment(BaseExperiment):
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Optimizer, schedule, batches, precision and checkpoints."""
     pretraining: Pretraining | None = None
-    """Stage before: a generator of the same texts, whose blocks the classifier takes over."""
+    """Pretraining of the blocks as a generator of the same texts."""
     init_from: Pretrained | None = None
     """Pretrained model that training starts from."""
     padding: Literal["mask", "unknown"] = "mask"
     """Pad short texts with masked positions, or with unknown words."""
     sentences: int = 0
-    """Maximum number of sentences that are scored alone and joined; 0: score the text at once."""
+    """Maximum number of sentences that are scored separately; 0: score the text at once."""
     ngram_l2: float = 1e-5
     """L2 penalty l2 / 2 |w|^2 of the linear model of n-grams, added to its mean loss."""
 

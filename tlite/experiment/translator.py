@@ -33,8 +33,8 @@ class TranslatorExperiment(BaseExperiment):
     data_needs: ClassVar[tuple[str, ...]] = ("pairs",)
 
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
-    """Source of the pairs: a class of `tlite.data`, or a frozen dataclass of your own with
-    `pairs(split)`, a list of `tlite.data.Pair`."""
+    """Source of the pairs: a class of `tlite.data`, or your frozen dataclass with `pairs(split)`,
+    a list of `tlite.data.Pair`."""
     tokenizer: PairSubwords = field(default_factory=PairSubwords)
     """Subwords of both sides."""
     model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
@@ -55,10 +55,8 @@ class TranslatorExperiment(BaseExperiment):
     def __post_init__(self):
         super().__post_init__()
         validate_fields(self, sizes="beam", counts="bleu_sentences")
-        check_size("buckets", self.buckets, 1000)  # each is compiled by itself
+        check_size("buckets", self.buckets, 1000)  # each is compiled separately
         if self.training.per_device_batch_size:
-            raise ValueError(
-                "per_device_batch_size must be 0: a translator's batches are of tokens"
-            )
+            raise ValueError("per_device_batch_size must be 0: batches are counted in tokens")
         if not self.bleu_sentences and self.training.best_metric in ("bleu", "exact_match"):
             raise ValueError(f"{self.training.best_metric} needs bleu_sentences: at least 1")

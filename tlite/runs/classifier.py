@@ -100,7 +100,7 @@ class ClassifierRun(ExamplesRun):
         return IndexTokenizer.load(path, marks=settings.marks)
 
     @staticmethod
-    def text_of(example: Example) -> str:
+    def hashed_text(example: Example) -> str:
         return f"{example.value}\n{example.text}\n"
 
     def make_task(self) -> Task:

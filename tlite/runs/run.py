@@ -487,7 +487,7 @@ class ExamplesRun(Run):
 
     @staticmethod
     @abc.abstractmethod
-    def text_of(example: Any) -> str:
+    def hashed_text(example: Any) -> str:
         """Return the text of an example that is hashed for the fingerprint."""
 
     def examples(self, split: Split) -> Iterable:
@@ -511,7 +511,7 @@ class ExamplesRun(Run):
         for split, examples in zip(("training", "validation"), data, strict=True):
             digest, number = hashlib.sha256(), 0
             for number, example in enumerate(examples, 1):  # noqa: B007
-                digest.update(cls.text_of(example).encode())
+                digest.update(cls.hashed_text(example).encode())
             values[f"{split} {cls.unit}"] = number
             values[f"SHA-256 of the {split} part"] = digest.hexdigest()
         return values

@@ -64,7 +64,7 @@ class TranslatorRun(ExamplesRun):
         return PairTokenizer.load(run_dir.path / PairTokenizer.file_name)
 
     @staticmethod
-    def text_of(pair: Pair) -> str:
+    def hashed_text(pair: Pair) -> str:
         return f"{pair.source}\n{pair.target}\n"
 
     def make_task(self) -> Task:
