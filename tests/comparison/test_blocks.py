@@ -1,41 +1,34 @@
-"""Scores by example: their means are the run's, and blocks of a text are long enough."""
+"""Tables of scores by example keep the means, and blocks of windows are long enough."""
 
 import numpy as np
 import pytest
 
 from experiments.tools.coverage import autoregressive, scenes, text_coverage
-from tlite.comparison.blocks import (
-    block_length,
-    in_blocks,
-    num_blocks,
-    ratio_by_example,
-    tabulate,
-)
+from tlite.comparison.blocks import block_length, in_blocks, num_blocks, ratio_by_example, tabulate
 from tlite.comparison.statistics import variance
 from tlite.training.metrics import ExampleScores
 
 
 def examples(rng, count):
+    """Return loss sums of three seeds for examples of `count` tokens."""
     count = np.asarray(count, float)
-    return ExampleScores(
-        40, count, {"loss": count * (1.5 + 0.1 * rng.standard_normal((3, len(count))))}
-    )
+    sums = count * (1.5 + 0.1 * rng.standard_normal((3, len(count))))
+    return ExampleScores(40, count, {"loss": sums})
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_a_table_has_the_mean_of_the_measure_of_each_seed(contiguous):
-    """Whatever the examples count: the last window of a text less than the others."""
     rng = np.random.default_rng(0)
-    one, other = (examples(rng, [8.0] * 90 + [3.0]) for _ in range(2))
-    found = tabulate(one, other, "loss", contiguous=contiguous)
-    for table, made_of in zip(found[:2], (one, other), strict=True):
-        ratio = made_of.sums["loss"].sum(1) / made_of.count.sum()
+    runs = [examples(rng, [8.0] * 90 + [3.0]) for _ in range(2)]  # a shorter last window
+    tables = tabulate(*runs, "loss", contiguous=contiguous)[:2]
+    for table, run in zip(tables, runs, strict=True):
+        ratio = run.sums["loss"].sum(1) / run.count.sum()
         np.testing.assert_allclose(table.mean(1), ratio)
         assert table.shape == (3, 10 if contiguous else 91)
 
 
 def test_a_ratio_is_as_uncertain_as_new_examples_make_it():
-    """By its spread over many studies with lengths and losses of their own."""
+    """Compare its variance with that over many studies of other lengths and losses."""
     rng, ratios, variances = np.random.default_rng(1), [], []
     for _ in range(1000):
         count = rng.integers(1, 30, 200).astype(float)
@@ -63,11 +56,11 @@ def test_blocks_cover_texts_whose_windows_are_correlated(draw, least):
 
 @pytest.mark.parametrize("correlation", [0.3, 0.7])
 def test_the_block_length_of_ar1_scores_is_the_optimal_one(correlation):
-    """Of an autoregression G / g = 2 c / (1 - c^2)."""
+    """An AR(1) process has G / g = 2 c / (1 - c^2)."""
     rng, draw, windows = np.random.default_rng(2), autoregressive(correlation), 20_000
     optimal = (2 * correlation / (1 - correlation**2)) ** (2 / 3) * windows ** (1 / 3)
-    found = np.median([block_length(draw(rng, windows)) for _ in range(9)])
-    assert found == pytest.approx(optimal, rel=0.2)
+    length = np.median([block_length(draw(rng, windows)) for _ in range(9)])
+    assert length == pytest.approx(optimal, rel=0.2)
 
 
 @pytest.mark.parametrize("windows", [2, 3, 9, 50])
@@ -82,37 +75,35 @@ def test_the_middle_of_a_window_decides_its_block():
     np.testing.assert_allclose(in_blocks(sums, count, 2), expected)
 
 
-def test_other_contexts_are_cut_at_the_same_places_of_the_text():
-    rng = np.random.default_rng(3)
-    of_tokens = rng.standard_normal((2, 6400)) + np.sin(np.arange(6400) / 300)
-    runs = [
-        ExampleScores(1, np.full(6400 // context, float(context)), {"loss": cut.sum(-1)})
-        for context in (16, 32)
-        for cut in [of_tokens.reshape(2, -1, context)]
-    ]
+def test_other_contexts_are_cut_at_the_same_positions():
+    rng, runs = np.random.default_rng(3), []
+    losses = rng.standard_normal((2, 6400)) + np.sin(np.arange(6400) / 300)
+    for context in (16, 32):
+        sums = {"loss": losses.reshape(2, -1, context).sum(-1)}
+        runs.append(ExampleScores(1, np.full(6400 // context, float(context)), sums))
     one, other, block = tabulate(*runs, "loss", contiguous=True)
     assert one.shape == other.shape == (2, 14)
     assert block == 400 / 14
     assert np.corrcoef(one[0], other[0])[0, 1] > 0.98
 
 
-def test_other_tokens_are_cut_at_the_same_bytes_of_the_text():
-    """Of 1 to 3 bytes, and of single ones; the first token of each is not predicted."""
+def test_other_tokens_are_cut_at_the_same_bytes():
+    """Compare tokens of one byte with tokens of 1 to 3; the first token is not predicted."""
     rng, runs = np.random.default_rng(5), []
-    of_bytes = 1 + rng.random(6403) + np.sin(np.arange(6403) / 300)
+    byte_losses = 1 + rng.random(6403) + np.sin(np.arange(6403) / 300)
     for sizes, number in ((np.ones(6403, int), 6400), (np.tile([3, 1, 2], 1067), 3192)):
-        nats = np.add.reduceat(of_bytes[: sizes.sum()], sizes.cumsum() - sizes)
-        of_windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
-        sums = dict(zip(("loss", "bytes"), of_windows, strict=True))
+        nats = np.add.reduceat(byte_losses[: sizes.sum()], sizes.cumsum() - sizes)
+        windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
+        sums = dict(zip(("loss", "bytes"), windows, strict=True))
         runs.append(ExampleScores(1, np.full(number // 8, 8.0), sums))
-    found = tabulate(*runs, "bits_per_byte", contiguous=True)
-    for run, table in zip(runs, found[:2], strict=True):
+    table = tabulate(*runs, "bits_per_byte", contiguous=True)
+    for run, values in zip(runs, table[:2], strict=True):
         bits = run.sums["loss"].sum() / np.log(2) / run.sums["bytes"].sum()
-        assert table.mean() == pytest.approx(bits)
-    assert np.corrcoef(found.run[0], found.reference[0])[0, 1] > 0.98
+        assert values.mean() == pytest.approx(bits)
+    assert np.corrcoef(table.run[0], table.reference[0])[0, 1] > 0.98
 
 
-def test_runs_that_are_not_measured_alike_have_no_table():
+def test_runs_with_other_measures_or_examples_have_no_table():
     rng = np.random.default_rng(4)
     one, other = examples(rng, [4.0, 5, 6, 7]), examples(rng, [4.0, 5, 6, 8])
     assert tabulate(one, one, "bleu", contiguous=False) is None

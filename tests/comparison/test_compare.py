@@ -1,6 +1,7 @@
-"""`compare`: what is printed and written, where, and that nothing else is touched."""
+"""`compare` prints and writes its results, and changes no run."""
 
 import json
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -26,8 +27,8 @@ def runs(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """With pictures that are not drawn, which takes a second; `test_curves` does it."""
+def working_folder(tmp_path, monkeypatch):
+    """Work in an empty folder, and do not draw pictures, which takes a second."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     names = [name for name in WRITTEN if name.endswith(".png")]
@@ -39,35 +40,34 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def listed(folder):
+def file_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_rerun_replaces_its_files_and_no_run_changes(runs, tmp_path, capsys):
-    to, before = tmp_path / "to" / "there", [contents(run) for run in runs]
-    compare(runs, to)
-    told = capsys.readouterr().out
-    assert f"b {BETTER} a, 3 paired seeds" in told
-    assert f"written into {to}: " in told
-    assert listed(to) == WRITTEN
-    (to / "mine.txt").write_text("kept")
-    whole = contents(to)
-    (to / "index.html").write_text("old")
-    compare(runs, to)
-    assert contents(to) == whole
+    output, before = tmp_path / "to" / "there", [contents(run) for run in runs]
+    compare(runs, output)
+    printed = capsys.readouterr().out
+    assert f"b {BETTER} a, 3 paired seeds" in printed
+    assert f"written into {output}: " in printed
+    assert file_names(output) == WRITTEN
+    (output / "mine.txt").write_text("kept")
+    written = contents(output)
+    (output / "index.html").write_text("old")
+    compare(runs, output)
+    assert contents(output) == written
     assert [contents(run) for run in runs] == before
 
 
-def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys):
+def test_runs_get_a_new_folder_each_time_and_a_study_its_own(runs, tmp_path, capsys):
     compare(runs)
     compare(runs)
     folders = list((tmp_path / "here" / "runs" / "comparison").iterdir())
-    assert [listed(folder) for folder in folders] == [WRITTEN] * 2
+    assert [file_names(folder) for folder in folders] == [WRITTEN] * 2
     study = fake_study(tmp_path, {"base": "a", "rms": "b"})
-    capsys.readouterr()
     compare([study])
     assert f"rms {BETTER} base" in capsys.readouterr().out
-    assert listed(study / "comparison") == WRITTEN
+    assert file_names(study / "comparison") == WRITTEN
     compare([study, runs[1]], tmp_path / "both")
     assert "b is 0.110" in capsys.readouterr().out
 
@@ -92,44 +92,33 @@ def entry(folder):
 def test_other_formats_are_printed_as_they_are_written(runs, tmp_path, capsys, format):
     compare(runs, tmp_path / "to", format)
     name = {"markdown": "comparison.md"}.get(format, f"comparison.{format}")
-    told = capsys.readouterr()
-    assert told.out == (tmp_path / "to" / name).read_text()
-    assert told.err.startswith(f"written into {tmp_path / 'to'}: ")
+    printed = capsys.readouterr()
+    assert printed.out == (tmp_path / "to" / name).read_text()
+    assert printed.err.startswith(f"written into {tmp_path / 'to'}: ")
 
 
-def test_nothing_to_compare_is_told(tmp_path):
+def test_nothing_to_compare_is_an_error(tmp_path):
     assert "name the folders" in complaint(compare, [])
     study = fake_study(tmp_path / "s", {"late": "late"}, failed=["broken"])
-    assert complaint(compare, [study]) == (
-        "there is nothing to compare: late has not begun; broken failed: it was not finite"
-    )
+    for name in ("late", "broken"):
+        assert name in complaint(compare, [study])
 
 
-def test_a_place_that_cannot_be_written_is_told_after_the_table(runs, tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert "file" in complaint(compare, runs, tmp_path / "file")
+def test_a_failed_write_keeps_old_files_and_prints_the_table(runs, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "to"
+    compare(runs, output)
+    before = {path: path.read_bytes() for path in output.glob("[!.]*")}
+    capsys.readouterr()
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
+    assert "No space left on device" in complaint(compare, runs, output)
+    assert before == {path: path.read_bytes() for path in output.glob("[!.]*")}
     assert "b is 0.110" in capsys.readouterr().out
 
 
-def test_a_write_that_fails_leaves_what_was_there(runs, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    to = tmp_path / "to"
-    compare(runs, to)
-    before = {path: path.read_bytes() for path in to.glob("[!.]*")}
-    monkeypatch.setattr("os.fsync", full)
-    assert "No space left on device" in complaint(compare, runs, to)
-    assert before == {path: path.read_bytes() for path in to.glob("[!.]*")}
-
-
-def test_nothing_is_compiled(tmp_path, caplog):
-    """Of a model only the shapes are looked at: here one that no other test has looked at."""
-    run = fake_run(tmp_path / "run", varied(GENERATOR, {"width": 26}), FINAL)
+def test_only_shapes_of_models_are_computed(tmp_path, caplog):
+    run = fake_run(tmp_path / "run", varied(GENERATOR, {"width": 26}), FINAL)  # a new width
     with jax.log_compiles():
         compare([run], tmp_path / "to", "json")
         assert "Compiling" not in caplog.text
         jax.jit(lambda x: x + 26)(FINAL)
-        assert "Compiling" in caplog.text  # as it is told
-    content = json.loads((tmp_path / "to" / "comparison.json").read_text())
-    assert all(entry["parameters"] for entry in content["entries"])
+        assert "Compiling" in caplog.text

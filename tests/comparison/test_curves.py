@@ -1,9 +1,8 @@
-"""The pictures: lines where the numbers are, bands of one deviation, nothing of what is unknown."""
+"""Learning curves have lines at the validations and bands of one deviation."""
 
 import dataclasses
 import io
 import itertools
-import warnings
 
 import matplotlib.image
 import numpy as np
@@ -33,34 +32,31 @@ def test_lines_and_bands_are_at_the_validations(two):
     assert low == pytest.approx(FINAL.mean() - FINAL.std(ddof=1))
     dots = [line for line in axes.lines if len(line.get_xdata()) == 1]
     assert [dot.get_xdata()[0] for dot in dots] == [40, 30]
-    assert axes.get_ylim()[1] < high  # the beginning is not in the picture
+    assert axes.get_ylim()[1] < high  # the high losses at the start are cut off
     assert axes.get_ylim()[0] < curves[1].get_ydata().min()
 
 
-def test_every_picture_is_drawn_and_no_name_is_read_as_a_formula(two):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = draw(two)
-    assert list(found) == [
-        "curves-steps.png", "curves-tokens.png", "curves-flops.png", "curves-minutes.png",
-        "differences.png",
-    ]  # fmt: skip
-    assert len({caption for caption, _ in found.values()}) == len(found)
-    pictures = [matplotlib.image.imread(io.BytesIO(content)) for _, content in found.values()]
-    assert all(not np.array_equal(one, other) for one, other in itertools.pairwise(pictures))
+@pytest.mark.filterwarnings("error")
+def test_names_of_runs_are_not_drawn_as_formulas(two):
+    pictures = draw(two)
+    axes = "steps", "tokens", "flops", "minutes"
+    assert list(pictures) == [*(f"curves-{axis}.png" for axis in axes), "differences.png"]
+    assert len({caption for caption, _ in pictures.values()}) == len(pictures)
+    images = [matplotlib.image.imread(io.BytesIO(content)) for _, content in pictures.values()]
+    assert all(not np.array_equal(one, other) for one, other in itertools.pairwise(images))
 
 
 def test_tokens_flops_and_minutes_rise_with_the_steps(two):
     row, steps = two.rows[0], np.array([10, 20, 30, 40])
-    whole = {"tokens": 1280, "flops": 40 * row.flops_per_step, "minutes": row.minutes[-1]}
-    for what, number in whole.items():
-        np.testing.assert_allclose(spent(row, steps, what), number * steps / 40)
+    totals = {"tokens": 1280, "flops": 40 * row.flops_per_step, "minutes": row.minutes[-1]}
+    for axis, total in totals.items():
+        np.testing.assert_allclose(spent(row, steps, axis), total * steps / 40)
 
 
-def test_what_is_not_known_is_not_drawn(tmp_path):
+def test_unknown_numbers_are_not_drawn(tmp_path):
     logistic = dataclasses.replace(CLASSIFIER, model=LogisticConfig(11, 2))
-    found = draw(find_results([fake_run(tmp_path / "a", varied(logistic, seeds=1), [0.5])]))
-    assert list(found) == ["curves-steps.png", "curves-tokens.png", "curves-minutes.png"]
+    pictures = draw(find_results([fake_run(tmp_path / "a", varied(logistic, seeds=1), [0.5])]))
+    assert list(pictures) == ["curves-steps.png", "curves-tokens.png", "curves-minutes.png"]
     assert draw(find_results([fake_run(tmp_path / "b", GENERATOR, FINAL, until=5)])) == {}
 
 
@@ -74,12 +70,12 @@ def test_differences_are_drawn_with_their_intervals(two):
 def test_thirty_runs_are_drawn_and_differ(tmp_path):
     one = varied(GENERATOR, seeds=2, steps=10)
     finals = {f"run {i}": [1 + 0.01 * i, 1.1 + 0.01 * i] for i in range(30)}
-    found = find_results([fake_run(tmp_path / name, one, final) for name, final in finals.items()])
-    figure = plot_curves(found, "steps")
+    runs = [fake_run(tmp_path / name, one, final) for name, final in finals.items()]
+    figure = plot_curves(find_results(runs), "steps")
     (legend,) = figure.legends
-    looks = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
-    assert len(legend.get_texts()) == len(looks) == 30
+    styles = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
+    assert len(legend.get_texts()) == len(styles) == 30
     figure.canvas.draw()
-    box, whole = legend.get_window_extent(), figure.bbox
-    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    box, frame = legend.get_window_extent(), figure.bbox
+    assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+    assert frame.y0 <= box.y0 < box.y1 <= frame.y1

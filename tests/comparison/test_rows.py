@@ -1,4 +1,4 @@
-"""What is read of folders: which models and seeds, how far they are, what they cost, what fails."""
+"""Rows of a comparison: labels, validations, progress, failures and costs of runs."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import summarize_seeds
 
 D, F, T, V = 8, 32, 8, 11
-BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # without biases of queries, keys and values
+BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # queries, keys and values have no biases
 LOSS = MEASURES["loss"]
 
 
@@ -45,14 +45,14 @@ def read(*folders):
 
 
 def change_config(run, **fields):
-    """Other fields of the experiment in config.json."""
+    """Change fields of the experiment in config.json."""
     content = json.loads((run / "config.json").read_text())
     content["experiment"] |= fields
     (run / "config.json").write_text(json.dumps(content))
     return run
 
 
-# Which models they are
+# Folders and labels
 
 
 def test_a_study_stands_for_its_variants(tmp_path):
@@ -78,27 +78,24 @@ def test_labels_are_short_unique_and_printable(tmp_path, monkeypatch):
     assert read(Path("."))[0].label == "run"
 
 
-def test_what_is_no_run_is_told(tmp_path):
-    file = tmp_path / "file"
-    file.touch()
-    assert complaint(read, file) == f"{file} is no folder: name folders of runs or of studies"
-    assert "is no folder" in complaint(read, tmp_path / "nowhere")
-    assert "has neither config.json nor study.json" in complaint(read, tmp_path)
+def test_folders_without_a_run_are_errors(tmp_path):
+    assert str(tmp_path / "nowhere") in complaint(read, tmp_path / "nowhere")
+    assert "config.json" in complaint(read, tmp_path)
     for content in ('{"model_type": "gpt2"}', '{"experiment": '):
         (tmp_path / "config.json").write_text(content)
-        assert complaint(read, tmp_path).startswith(f"{tmp_path} can't be compared: ")
+        assert str(tmp_path) in complaint(read, tmp_path)
     run, training = fake_run(tmp_path / "run"), to_dict(GENERATOR.training)
     assert "steps" in complaint(read, change_config(run, training=training | {"steps": "many"}))
     assert "TrainingConfig" in complaint(read, change_config(run, training=None))
     (tmp_path / "study.json").write_text("{")
-    assert "study.json: it is not what a study writes" in complaint(read, tmp_path)
+    assert "study.json" in complaint(read, tmp_path)
 
 
-# How they have gone
+# Validations and progress
 
 
 def write(folder, *lines):
-    """Lines in place of the run's own, and what is read of them."""
+    """Replace the metrics of a run and read it."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text)
     return read(folder)[0]
@@ -114,7 +111,7 @@ def training(step, *losses, rate=RATE):
     return line | {"tokens_per_second": rate}
 
 
-def test_a_finished_run(tmp_path):
+def test_a_finished_run_has_its_last_values_and_its_curve(tmp_path):
     (row,) = read(fake_run(tmp_path / "r", varied(GENERATOR, seed=5), final=[1.0, 2.0, 3.0]))
     assert (row.step, row.finished, row.best_step, row.diverged) == (40, True, 40, None)
     assert row.values(LOSS) == {5: 1.0, 6: 2.0, 7: 3.0}
@@ -124,7 +121,7 @@ def test_a_finished_run(tmp_path):
 
 
 @pytest.mark.parametrize(("until", "best"), [(25, 20), (5, None), (0, None)])
-def test_a_run_that_is_on_its_way(tmp_path, until, best):
+def test_an_unfinished_run_has_the_steps_so_far(tmp_path, until, best):
     folder = fake_run(tmp_path / "r", until=until)
     (row,) = read(folder)
     assert (row.step, row.finished, row.best_step) == (until, False, best)
@@ -137,9 +134,9 @@ def test_a_run_that_is_on_its_way(tmp_path, until, best):
 @pytest.mark.parametrize(
     ("lines", "best"),
     [
-        # By the mean over models, the first of two that are as good.
+        # The mean over seeds decides; of two equal steps the first.
         ([(10, 1.0, 5.0), (20, 2.0, 3.0), (30, 3.0, 2.0)], 20),
-        # Not that of an interruption, but that of the last step.
+        # Validations at an interruption do not count, that of the last step does.
         ([(10, 3.0, 3.0), (17, 1.0, 1.0), (20, 2.0, 2.0)], 20),
         ([(10, 3.0, 3.0), (17, 1.0, 1.0), (35, 2.5, 2.5)], 35),
         ([(10, 1.0, np.nan), (20, 4.0, 2.0)], 20),
@@ -150,12 +147,11 @@ def test_the_best_step_is_that_of_the_best_checkpoint(tmp_path, lines, best):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
     row = write(folder, *(validation(*line) for line in lines))
     assert row.best_step == best
-    of_step = {step: losses for step, *losses in lines}
-    assert row.values(LOSS, best) == dict(enumerate(of_step[best]))
+    losses_by_step = {step: losses for step, *losses in lines}
+    assert row.values(LOSS, best) == dict(enumerate(losses_by_step[best]))
 
 
 def test_scores_are_those_of_the_last_scheduled_validation(tmp_path):
-    """Not of the best one, nor of an interruption's; one that is not finite has no score."""
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
     lines = [(10, 1.0, 1.0), (20, 2.0, 3.0), (27, 1.5, 1.5)]
     row = write(folder, *(validation(*line) for line in lines))
@@ -166,7 +162,7 @@ def test_scores_are_those_of_the_last_scheduled_validation(tmp_path):
 
 
 def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
-    """The last ones of runs that have ended; else the last that both were validated at."""
+    """Finished runs are compared at their last steps, others at the last common validation."""
     experiments = [GENERATOR, varied(GENERATOR, steps=60), GENERATOR, GENERATOR]
     runs = enumerate(zip(experiments, [None, None, 25, 5], strict=True))
     folders = [fake_run(tmp_path / str(i), e, until=stop) for i, (e, stop) in runs]
@@ -177,20 +173,17 @@ def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
 
 
 def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
-    others = {"rate": {}, "rotary": {"positions": "rotary"}, "wide": {"width": 16}}
-    first, rate, positions, wide = read(
-        fake_run(tmp_path / "first"),
+    models = {}, {}, {"positions": "rotary"}, {"width": 16}
+    first, *others = read(
         *(
-            fake_run(tmp_path / name, varied(GENERATOR, model, learning_rate=0.5))
-            for name, model in others.items()
-        ),
+            fake_run(tmp_path / str(i), varied(GENERATOR, model, learning_rate=0.5 * i))
+            for i, model in enumerate(models)
+        )
     )
-    assert shares_initial_values(rate, first)
-    assert not shares_initial_values(positions, first)  # without a table of positions
-    assert not shares_initial_values(wide, first)
+    assert [shares_initial_values(row, first) for row in others] == [True, False, False]
 
 
-def test_what_select_names_chooses_and_more_of_it_is_better(tmp_path):
+def test_best_metric_selects_the_best_step(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, best_metric="accuracy"))
     lines = validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4])
     row = write(folder, *lines)
@@ -215,24 +208,24 @@ def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
         '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_replicas": [0.1, 0.1]}',
     ],
 )
-def test_cut_and_foreign_lines_are_passed_over(tmp_path, line):
+def test_truncated_and_foreign_lines_are_ignored(tmp_path, line):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
     row = write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
     assert (row.best_step, row.values(LOSS), row.diverged) == (10, {0: 1.0, 1: 2.0}, None)
 
 
-def test_minutes_are_of_all_seeds(tmp_path):
+def test_minutes_count_the_tokens_of_all_seeds(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=3))
     row = write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
-    of_step = row.tokens_per_step * 3 / 60  # minutes at a token a second
-    np.testing.assert_allclose(row.minutes, [of_step / 60, of_step / 20])
+    minutes = row.tokens_per_step * 3 / 60  # of a step, at one token per second
+    np.testing.assert_allclose(row.minutes, [minutes / 60, minutes / 20])
 
 
-# What they cost
+# Costs
 
 
 def cost(tmp_path, experiment):
-    """Parameters, and tokens and FLOPs of a step; the parameters are those that a model has."""
+    """Return the number of parameters, and tokens and FLOPs of a step."""
     (row,) = read(fake_run(tmp_path / "r", experiment, until=0))
     shapes = jax.eval_shape(lambda: make_model(experiment.model, rng=jax.random.key(0)))
     assert row.parameters == sum(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -250,15 +243,15 @@ def test_a_generator_costs_what_the_plan_says(tmp_path):
 def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
     experiment = varied(CLASSIFIER, {"pool": Pool("mean")})
     _, tokens, flops = cost(tmp_path, experiment)
-    by_token = BLOCK + 12 / 6 * D * T  # one block; attention's products beside its weights'
-    by_text = 2 * D + 2
+    per_token = BLOCK + 12 / 6 * D * T  # weights, and products of queries, keys and values
+    per_text = 2 * D + 2
     assert tokens == 4 * T
-    assert flops == pytest.approx(6 * 4 * (T * by_token + by_text))
-    of_parts = cost(tmp_path / "sentences", replace(experiment, sentences=5))
-    assert of_parts[1:] == (5 * tokens, 5 * flops)
+    assert flops == pytest.approx(6 * 4 * (T * per_token + per_text))
+    by_sentence = cost(tmp_path / "sentences", replace(experiment, sentences=5))
+    assert by_sentence[1:] == (5 * tokens, 5 * flops)
 
 
-def test_words_that_are_looked_up_are_not_counted(tmp_path):
+def test_flops_do_not_count_tables(tmp_path):
     def wide(**sizes):
         return cost(tmp_path / str(sizes), varied(CLASSIFIER, {"wide": Wide(**sizes)}))
 
@@ -270,33 +263,28 @@ def test_words_that_are_looked_up_are_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize("embeddings", ["tied", "shared", "separate"])
-def test_a_translators_batches_are_of_tokens(tmp_path, embeddings):
+def test_a_batch_of_a_translator_counts_tokens(tmp_path, embeddings):
     experiment = varied(TRANSLATOR, {"head": TranslatorHead(embeddings)}, batch_size=100)
     number, tokens, flops = cost(tmp_path, experiment)
-    looked_up = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
-    assert (tokens, flops) == (100, 100 * 6 * (number - looked_up))
+    tables = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
+    assert (tokens, flops) == (100, 100 * 6 * (number - tables))
 
 
-def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
-    """Nothing of the user's file is run: there is none."""
+def test_parameters_of_user_code_are_read_from_a_checkpoint(tmp_path):
+    """The user's file is not executed: here it does not exist."""
     expected = cost(tmp_path, GENERATOR)
-    own = {
-        "kind": "function",
-        "file": "gone.py",
-        "name": "my_norm",
-        "sha256": {"gone.py": "0" * 64},
-    }
-    model = to_dict(GENERATOR.model) | {"norm": {"kind": "NormFunction", "function": own}}
-    folder = change_config(fake_run(tmp_path / "own"), model=model)
+    function = {"kind": "function", "file": "gone.py", "name": "my_norm"}
+    function["sha256"] = {"gone.py": "0" * 64}
+    model = to_dict(GENERATOR.model) | {"norm": {"kind": "NormFunction", "function": function}}
+    folder = change_config(fake_run(tmp_path / "custom"), model=model)
     (row,) = read(folder)
     assert row.parameters is row.flops_per_step is None
     assert row.values(LOSS)
     shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
+    state = {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
-        checkpoints.save(
-            10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, {"score": 1.0}
-        )
+        checkpoints.save(10, state, {"score": 1.0})
     (row,) = read(folder)
     assert (row.parameters, row.tokens_per_step, row.flops_per_step) == expected
     for path in (folder / "checkpoints" / "10").rglob("*"):

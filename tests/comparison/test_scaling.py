@@ -1,4 +1,4 @@
-"""The scaling law: what is planted is found, and what is said of the optimum is the optimum."""
+"""A scaling law is recovered from its losses, with calibrated intervals and the optimum."""
 
 import numpy as np
 import pytest
@@ -14,36 +14,26 @@ LARGEST = 400_000.0
 
 
 def runs(noise=0.0, seed=0, seeds=1, sizes=(7e3, 2e4, 6e4, 2e5), budgets=(5e5, 1e6, 2e6, 4e6)):
-    """A grid whose losses are the true law's, times exp(noise of each seed)."""
+    """Return a grid of runs with the losses of TRUE, times exp(noise of each seed)."""
     parameters, tokens = (a.ravel() for a in np.meshgrid(sizes, budgets))
     errors = noise * np.random.default_rng(seed).standard_normal((len(tokens), seeds))
     return Runs(parameters, tokens, TRUE.loss(parameters, tokens)[:, None] * np.exp(errors))
 
 
-def test_without_noise_the_law_is_found_exactly():
-    np.testing.assert_allclose(fit(runs()), TRUE, rtol=1e-4)
-
-
 def test_a_law_is_fitted_despite_noise_and_one_outlier():
+    np.testing.assert_allclose(fit(runs()), TRUE, rtol=1e-4)
     noisy = runs(noise=1e-3, seeds=3)
-    found = fit(noisy)
-    np.testing.assert_allclose([found.alpha, found.beta], [0.4, 0.5], atol=0.05)
-    assert abs(found.E - TRUE.E) < 0.05
+    law = fit(noisy)
+    np.testing.assert_allclose([law.E, law.alpha, law.beta], [1.2, 0.4, 0.5], atol=0.05)
+    in_thousands = fit(noisy._replace(parameters=noisy.parameters / 1000))
+    assert in_thousands.alpha == pytest.approx(law.alpha, rel=1e-3)
+    assert in_thousands.loss(200.0, 4e6) == pytest.approx(law.loss(2e5, 4e6), rel=1e-5)
     noisy.losses[5, 0] *= 1.5
-    assert fit(noisy).loss(2e5, 4e6) == pytest.approx(found.loss(2e5, 4e6), rel=1e-3)
-
-
-def test_the_unit_of_size_does_not_change_the_curve():
-    in_thousands = runs(noise=1e-3)
-    found = fit(in_thousands)
-    in_thousands = in_thousands._replace(parameters=in_thousands.parameters / 1000)
-    again = fit(in_thousands)
-    assert again.alpha == pytest.approx(found.alpha, rel=1e-3)
-    assert again.loss(200.0, 4e6) == pytest.approx(found.loss(2e5, 4e6), rel=1e-5)
+    assert fit(noisy).loss(2e5, 4e6) == pytest.approx(law.loss(2e5, 4e6), rel=1e-3)
 
 
 def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
-    studies, held, errors = 24, np.zeros(4), np.zeros(4)
+    studies, covered, errors = 24, np.zeros(4), np.zeros(4)
     for study in range(studies):
         noisy = runs(noise=2e-3, seed=study)
         law = fit(noisy, start=TRUE)
@@ -54,12 +44,12 @@ def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
         drawn = predictions(noisy, law, laws, np.array([LARGEST]), np.array([4e6]))
         assert drawn.shape == (24, 1)
         pairs = [(laws.E, TRUE.E), (laws.alpha, TRUE.alpha), (laws.beta, TRUE.beta), (drawn, new)]
-        for place, (values, true) in enumerate(pairs):
+        for i, (values, true) in enumerate(pairs):
             lower, upper = interval(values)[:, 0]
-            held[place] += lower <= true <= upper
-            errors[place] += ((np.mean(values) - true) / np.std(values)) ** 2
-    assert (held >= binom.ppf(0.001, studies, 0.95)).all(), held
-    # Nor are they wider: errors are as large as what is resampled is wide.
+            covered[i] += lower <= true <= upper
+            errors[i] += ((np.mean(values) - true) / np.std(values)) ** 2
+    assert (covered >= binom.ppf(0.001, studies, 0.95)).all(), covered
+    # Nor are intervals too wide: squared errors in units of the bootstrap's variance are chi2.
     lowest, highest = chi2.ppf([0.001, 0.999], studies)
     assert ((lowest < errors) & (errors < highest)).all(), errors
 
@@ -72,38 +62,30 @@ def test_undetermined_parameters_of_a_law_stay_finite():
     assert all(np.isfinite(values).all() for values in (*law, *laws, drawn))
 
 
-def test_a_bootstrap_is_a_function_of_its_seed():
-    noisy = runs(noise=1e-3, seeds=2)
-    law = fit(noisy)
-    first, again, other = (bootstrap(noisy, law, resamples=3, seed=seed) for seed in (0, 0, 1))
+def test_a_bootstrap_draws_runs_and_their_seeds(monkeypatch):
+    noisy = runs(noise=1e-3, seeds=3)
+    first, again, other = (bootstrap(noisy, TRUE, resamples=3, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first.E, other.E, rtol=1e-9)
-
-
-def test_a_bootstrap_draws_runs_and_their_seeds(monkeypatch):
-    noisy, samples = runs(noise=1e-3, seeds=3), []
+    samples, originals = [], dict(zip(zip(*noisy[:2], strict=True), noisy.losses, strict=True))
     monkeypatch.setattr(scaling, "fit", lambda sample, start: samples.append(sample) or start)
     bootstrap(noisy, TRUE, resamples=20)
-    key = lambda sample, i: (sample.parameters[i], sample.tokens[i])  # noqa: E731
-    originals = {key(noisy, i): row for i, row in enumerate(noisy.losses)}
-    rows = [
-        (row, originals[key(sample, i)])
-        for sample in samples
-        for i, row in enumerate(sample.losses)
-    ]
-    assert all({*row} <= {*original} for row, original in rows)
-    # Three of three seeds, all different, are drawn in 2 of 9 cases.
-    assert 0.1 < np.mean([len({*row}) == 3 for row, _ in rows]) < 0.35
+    for sample in samples:
+        for *run, row in zip(*sample, strict=True):
+            assert {*row} <= {*originals[*run]}
+    # Three draws from three seeds are all different in 2 of 9 cases.
+    rows = np.concatenate([sample.losses for sample in samples])
+    assert 0.1 < np.mean([len({*row}) == 3 for row in rows]) < 0.35
     assert any(len(np.unique(sample.losses.max(1))) < 14 for sample in samples)
 
 
 def test_predictions_correct_the_error_for_lost_freedom():
-    """sqrt(R / (R - 5)) for R runs, whatever the laws say: here they are all the same."""
+    """Errors grow by sqrt(R / (R - 5)) for R runs; all laws are the same here."""
     noisy = runs(noise=1e-2, sizes=(7e3, 2e4, 6e4), budgets=(5e5, 1e6, 2e6))
     laws = Law(*(np.full((50, 1), value) for value in TRUE))
-    found = predictions(noisy, TRUE, laws, np.array([LARGEST]), np.array([4e6]))
+    losses = predictions(noisy, TRUE, laws, np.array([LARGEST]), np.array([4e6]))
     errors = np.log(noisy.losses / TRUE.loss(noisy.parameters, noisy.tokens)[:, None])
-    drawn = np.log(found / TRUE.loss(LARGEST, 4e6)) / 1.5  # sqrt(9 / 4)
+    drawn = np.log(losses / TRUE.loss(LARGEST, 4e6)) / 1.5  # sqrt(9 / 4)
     assert abs(drawn - errors.ravel()).min(1).max() < 1e-12
 
 
@@ -111,11 +93,11 @@ def test_predictions_correct_the_error_for_lost_freedom():
 def test_the_optimal_line_has_the_least_loss_for_its_compute(flops):
     parameters, tokens = TRUE.optimal(flops)
     assert 6 * parameters * tokens == pytest.approx(flops)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda size: TRUE.loss(np.exp(size), flops / 6 / np.exp(size)), bounds=(3, 25)
     )
-    assert parameters == pytest.approx(np.exp(found.x), rel=1e-3)
-    assert TRUE.loss(parameters, tokens) == pytest.approx(found.fun)
+    assert parameters == pytest.approx(np.exp(minimum.x), rel=1e-3)
+    assert TRUE.loss(parameters, tokens) == pytest.approx(minimum.fun)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +110,13 @@ def test_the_optimal_line_has_the_least_loss_for_its_compute(flops):
     ],
     ids=["one size", "two sizes", "two budgets", "five runs"],
 )
-def test_too_little_to_fit_is_told(few):
+def test_too_few_runs_to_fit_are_an_error(few):
     with pytest.raises(UserError, match=f"five numbers: .* not {len(few.losses)} of"):
         fit(few)
 
 
 @pytest.mark.parametrize("loss", [np.nan, np.inf, 0.0, -1.0])
-def test_losses_that_are_none_are_told(loss):
+def test_losses_must_be_positive_and_finite(loss):
     wrong = runs()
     wrong.losses[3] = loss
     with pytest.raises(UserError, match="positive and finite"):

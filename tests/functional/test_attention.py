@@ -24,25 +24,21 @@ from tests.helpers.arrays import (
 )
 from tlite import functional as F
 
-T, S, K, V = 3, 4, 2, 5
-D, H, G = 6, 4, 2  # G heads of keys for H of queries
+T, S, K, V = 3, 4, 2, 5  # queries, keys, their width, width of values
+D, H, G = 6, 4, 2  # width, query heads, key-value heads
 BATCHES = [(), (2, 3)]
 
 
 def drawn(batch=()):
-    """Query, key and value."""
-    return (
-        normal(*batch, T, K, seed=1),
-        normal(*batch, S, K, seed=2),
-        normal(*batch, S, V, seed=3),
-    )
+    """Return queries, keys and values."""
+    shapes = (T, K), (S, K), (S, V)
+    return tuple(normal(*batch, *shape, seed=seed) for seed, shape in enumerate(shapes, 1))
 
 
 scaled_dot_product_attention = jax.jit(
     F.scaled_dot_product_attention, static_argnames=("scale", "softcap")
 )
 multi_head_attention = jax.jit(F.multi_head_attention, static_argnames=("num_heads", "norm"))
-write = jax.jit(F.update_cache)
 SCORES = {
     "plain": {},
     "scale": {"scale": 0.3},
@@ -93,7 +89,6 @@ def output_and_gradients(query, key, value, seen):
 
 @given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
 def test_masked_keys_have_no_influence_on_any_bit(seen, huge):
-    """To the bit, and no gradient."""
     query, key, value = drawn()
     noisy = (np.where(seen[:, None], x, np.float32(huge)) for x in (key, value))
     gradients, results = output_and_gradients(query, *noisy, seen)
@@ -159,81 +154,43 @@ def test_update_cache_drops_entries_past_the_end(batch):
     cache = F.KeyValues(normal(*batch, G, 6, K), normal(*batch, G, 6, K, seed=1))
     new = F.KeyValues(normal(*batch, G, 3, K), normal(*batch, G, 3, K, seed=1))
     starts = np.resize([4, 0, 6, 2, 3, 5], batch) if batch else np.array(4)
-    for start in (starts, np.int32(3)):  # one place is for all samples
-        places = np.broadcast_to(start, batch)
-        for before, added, after in zip(cache, new, write(cache, new, start), strict=True):
+    for start in (starts, np.int32(3)):  # a scalar start holds for all samples
+        all_starts = np.broadcast_to(start, batch)
+        updated = jax.jit(F.update_cache)(cache, new, start)
+        for before, added, after in zip(cache, new, updated, strict=True):
             expected = np.array(before)
             for i in np.ndindex(*batch):
-                for row in range(min(3, 6 - places[i])):
-                    expected[i][:, places[i] + row] = np.asarray(added)[i][:, row]
+                for row in range(min(3, 6 - all_starts[i])):
+                    expected[i][:, all_starts[i] + row] = np.asarray(added)[i][:, row]
             assert_same(after, expected)
 
 
 # Masks
 
-causal_mask = jax.jit(F.causal_mask, static_argnums=0)
-padding_mask = jax.jit(F.padding_mask, static_argnums=1)
-cache_mask = jax.jit(F.cache_mask, static_argnums=1)
-window_mask = jax.jit(F.window_mask, static_argnums=2)
-documents = jax.jit(F.segment_ids, static_argnums=1)
-segment_mask = jax.jit(F.segment_mask)
 
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_causal_mask_allows_the_present_and_the_past(length):
-    mask = np.asarray(causal_mask(length))
-    assert mask.shape == (length, length)
-    assert all(mask[t, s] == (s <= t) for t in range(length) for s in range(length))
-
-
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_padding_mask_excludes_padding_keys(batch):
-    tokens = np.asarray(integers(3, *batch, 5))
-    mask = np.asarray(padding_mask(tokens, 0))
-    assert mask.shape == (*batch, 1, 1, 5)
-    assert (mask[..., 0, 0, :] == (tokens != 0)).all()
+@pytest.mark.parametrize("batch", BATCHES)
+def test_masks_equal_their_definitions(batch):
+    tokens, causal = np.asarray(integers(3, *batch, 5)), np.tri(5, dtype=bool)
+    ids = (tokens == 0).cumsum(-1)
+    assert_same(F.causal_mask(5), causal)
+    assert_same(F.segment_ids(jnp.asarray(tokens), 0), ids)
+    assert_same(F.padding_mask(jnp.asarray(tokens), 0), (tokens != 0)[..., None, None, :])
+    same_segment = ids[..., :, None] == ids[..., None, :]
+    assert_same(F.segment_mask(jnp.asarray(ids)), (causal & same_segment)[..., None, :, :])
+    positions, key_positions = np.asarray(integers(9, *batch, 3)), np.asarray(integers(9, 5))
+    visible = np.arange(6) <= positions[..., None]
+    assert_same(F.cache_mask(jnp.asarray(positions), 6), visible[..., None, :, :])
+    distances = np.abs(positions[..., None] - key_positions)
+    for window in (1, 2, 9):
+        mask = F.window_mask(jnp.asarray(positions), jnp.asarray(key_positions), window)
+        assert_same(mask, (distances < window)[..., None, :, :])
 
 
 @given(st.lists(st.none() | arrays(bool, (2, 3)), max_size=4))
 def test_combine_masks_is_their_conjunction(masks):
     combined = F.combine_masks(*(None if mask is None else jax.device_put(mask) for mask in masks))
-    given_masks = [mask for mask in masks if mask is not None]
-    if given_masks:
-        assert (combined == np.logical_and.reduce(given_masks)).all()
+    arrays = [mask for mask in masks if mask is not None]
+    if arrays:
+        assert (combined == np.logical_and.reduce(arrays)).all()
     else:
         assert combined is None
-
-
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_cache_mask_allows_positions_up_to_the_query(batch):
-    positions = np.asarray(integers(4, *batch, 3))
-    mask = np.asarray(cache_mask(positions, 6))
-    assert mask.shape == (*batch, 1, 3, 6)
-    for *i, t, s in np.ndindex(*batch, 3, 6):
-        assert mask[(*i, 0, t, s)] == (s <= positions[(*i, t)])
-
-
-@pytest.mark.parametrize("window", [1, 2, 9])
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_window_mask_allows_distances_below_the_window(batch, window):
-    positions, key_positions = np.asarray(integers(9, *batch, 3)), np.asarray(integers(9, 5))
-    mask = np.asarray(window_mask(positions, key_positions, window))
-    assert mask.shape == (*batch, 1, 3, 5)
-    for *i, t, s in np.ndindex(*batch, 3, 5):
-        distance = abs(int(positions[(*i, t)]) - int(key_positions[s]))
-        assert mask[(*i, 0, t, s)] == (distance < window)
-
-
-@given(arrays(int, (2, 7), elements=st.integers(0, 2)))
-def test_an_end_token_belongs_to_the_next_document(tokens):
-    numbers = documents(tokens, 0)
-    for row, actual in zip(tokens.tolist(), numbers.tolist(), strict=True):
-        assert actual == [row[: t + 1].count(0) for t in range(7)]
-
-
-@given(arrays(int, (2, 5), elements=st.integers(0, 2)))
-def test_segment_mask_is_causal_within_each_document(numbers):
-    mask = np.asarray(segment_mask(numbers))
-    assert mask.shape == (2, 1, 5, 5)
-    for b, t, s in np.ndindex(2, 5, 5):
-        assert mask[b, 0, t, s] == (s <= t and numbers[b, s] == numbers[b, t])

@@ -21,10 +21,6 @@ from tlite.functional import (
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5), "grouped": (2, 3, 7, 5)}
 
 
-def causal_with_empty_row(t):
-    return jnp.asarray(np.tri(t, dtype=bool) & (np.arange(t) != 2)[:, None])
-
-
 def random_mask(*shape):
     return jnp.asarray(np.random.default_rng(5).random(shape) < 0.6)
 
@@ -32,7 +28,7 @@ def random_mask(*shape):
 MASKS = {
     "none": lambda t: None,
     "causal": causal_mask,
-    "empty row": causal_with_empty_row,
+    "empty row": lambda t: jnp.asarray(np.tri(t, dtype=bool) & (np.arange(t) != 2)[:, None]),
     "keys per example": lambda t: random_mask(2, 1, 1, t),
     "per head": lambda t: random_mask(2, 3, t, t),
     "shared": lambda t: random_mask(1, 1, t, t),
@@ -51,7 +47,7 @@ each_attention = pytest.mark.parametrize(
 
 
 def run(attention, inputs, d_output, **kwargs):
-    """Output and gradients of all inputs."""
+    """Return the output and the gradients with respect to all inputs."""
 
     @jax.jit
     def output_and_gradients(inputs):
@@ -69,7 +65,6 @@ def run(attention, inputs, d_output, **kwargs):
     + [("grouped", "per head")],
 )
 def test_attention_has_output_and_gradients_of_its_definition(shape, mask, attention):
-    """Zeros of the definition, such as gradients of masked values, are exact."""
     query, key, value, d_output = draw(SHAPES[shape])
     inputs = {"query": query, "key": key, "value": value}
     if shape == "grouped":
@@ -82,7 +77,7 @@ def test_attention_has_output_and_gradients_of_its_definition(shape, mask, atten
         expected = np.asarray(expected)
         # 0.008 was measured: several operands are rounded by up to 0.002 of each (8 bits) in turn.
         np.testing.assert_allclose(actual, expected, atol=tolerance * np.abs(expected).max())
-        assert not np.asarray(actual)[expected == 0].any()
+        assert not np.asarray(actual)[expected == 0].any()  # such as gradients of masked values
 
 
 @pytest.mark.parametrize("window", [0, 1, 3])
@@ -163,8 +158,6 @@ def test_other_masks_and_taps_use_the_definition(attention):
 
 @pytest.mark.parametrize("attention", [scaled_dot_product_attention, mixed_attention])
 def test_memory_of_chunked_attention_is_linear_in_the_length(attention):
-    """Temporary memory of a program that computes output and gradients."""
-
     def size(attention, length, **kwargs):
         x = jax.ShapeDtypeStruct((2, length, 8), jnp.float32)
 
@@ -183,12 +176,6 @@ def test_memory_of_chunked_attention_is_linear_in_the_length(attention):
 # Products of matrices
 
 PRODUCTS = [((5, 7), (7, 3)), ((2, 48, 32), (32, 16)), ((33,), (33, 8)), ((2, 3, 4, 6), (6, 10))]
-each_product = pytest.mark.parametrize(("x_shape", "matrix_shape"), PRODUCTS)
-
-
-def draw_product(x_shape, matrix_shape):
-    x, matrix = normal(*x_shape), normal(*matrix_shape, seed=1)
-    return x, matrix, normal(*x_shape[:-1], matrix_shape[1], seed=2)
 
 
 def to_bfloat16(array):
@@ -196,29 +183,24 @@ def to_bfloat16(array):
 
 
 def rounded(array):
-    """Return `array` as float64, after rounding to bfloat16."""
+    """Round `array` to bfloat16 and return it as float64."""
     return to_bfloat16(array).astype(np.float64)
 
 
-@each_product
-def test_float32_matmul_is_the_plain_product(x_shape, matrix_shape):
-    x, matrix, _ = draw_product(x_shape, matrix_shape)
+@pytest.mark.parametrize(("x_shape", "matrix_shape"), PRODUCTS)
+def test_matmul_sums_in_float32_and_has_rounded_gradients(x_shape, matrix_shape):
+    x, matrix = normal(*x_shape), normal(*matrix_shape, seed=1)
+    d_output = normal(*x_shape[:-1], matrix_shape[1], seed=2)
     np.testing.assert_array_equal(jax.jit(matmul)(x, matrix), jax.jit(jnp.matmul)(x, matrix))
 
+    @jax.jit
+    def product_and_gradients(x, matrix):
+        y, pull_back = jax.vjp(matmul, x, matrix)
+        return y, *pull_back(d_output)
 
-@each_product
-def test_bfloat16_operands_are_summed_in_float32(x_shape, matrix_shape):
-    x, matrix, _ = draw_product(x_shape, matrix_shape)
-    y = jax.jit(matmul)(x, to_bfloat16(matrix))
+    y, d_x, d_matrix = product_and_gradients(x, to_bfloat16(matrix))
     assert y.dtype == jnp.float32
     np.testing.assert_allclose(y, rounded(x) @ rounded(matrix), atol=1e-4)
-
-
-@each_product
-def test_gradients_of_matmul_are_those_of_rounded_operands(x_shape, matrix_shape):
-    x, matrix, d_output = draw_product(x_shape, matrix_shape)
-    gradients = jax.jit(lambda x, matrix: jax.vjp(matmul, x, matrix)[1](d_output))
-    d_x, d_matrix = gradients(x, to_bfloat16(matrix))
     flat = rounded(d_output).reshape(-1, matrix_shape[1])
     np.testing.assert_allclose(d_x, (flat @ rounded(matrix).T).reshape(x_shape), atol=1e-4)
     expected = rounded(x).reshape(-1, matrix_shape[0]).T @ flat

@@ -25,12 +25,12 @@ from tlite.models.classifier import attention_pool, mean_pool
 T, D = 3, 4
 
 
-NORMS = {  # of a module; and whether there may be a bias
+NORMS = {  # the function in a module; whether it may have a bias
     "layer norm": (lambda of: of.layer_norm, True),
     "rms norm": (lambda of: of.rms_norm, False),
     "zero-centred rms norm": (lambda of: functools.partial(of.rms_norm, offset=1.0), False),
 }
-LAYERS = {  # of a module, `functional` or that of the formulas; and parameters
+LAYERS = {  # the function in a module, `functional` or `reference`; parameters
     "linear": (lambda of: of.linear, linear_parameters(D, 5)),
     "output layer": (
         lambda of: lambda params, x: of.unembed(params.kernel.T, x, params.bias),
@@ -66,7 +66,6 @@ LAYERS |= {
     for eps in (1e-5, 0.1)
     for name, (norm, bias) in NORMS.items()
 }
-linear, feed_forward = jax.jit(F.linear), jax.jit(F.feed_forward)
 dropout = jax.jit(F.dropout, static_argnums=2)
 
 
@@ -107,9 +106,12 @@ N = 20_000
 
 
 @pytest.mark.parametrize("key", [jax.random.key(0), None])
-def test_dropout_with_rate_0_is_the_identity(key):
+def test_dropout_rates_are_0_for_the_identity_to_below_1(key):
     x = normal(T, D)
     assert F.dropout(key, x, 0.0) is x
+    for rate in (-0.1, 1.0, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=f"not {rate}"):
+            F.dropout(key, x, rate)
 
 
 DROPPING = {
@@ -154,24 +156,18 @@ def test_dropout_of_a_sample_is_independent_of_its_batch(batch):
 
 def test_feed_forward_dropout_applies_to_its_hidden_units():
     params, x, key = feed_forward_parameters(50, 50), normal(T, 50), jax.random.key(0)
-    shown = params._replace(output=F.LinearParameters(np.eye(50, dtype=np.float32)))
-    dropping = jax.jit(functools.partial(F.feed_forward, dropout_rate=0.5, rng=key))
-    hidden = feed_forward(shown, x)
-    dropped = dropping(shown, x)
+    without_output = params._replace(output=F.LinearParameters(np.eye(50, dtype=np.float32)))
+    feed_forward = jax.jit(functools.partial(F.feed_forward, dropout_rate=0.5, rng=key))
+    hidden = F.feed_forward(without_output, x)
+    dropped = feed_forward(without_output, x)
     assert_close(dropped, dropout(key, hidden, 0.5))
     assert 0.2 < (np.asarray(dropped) == 0)[np.asarray(hidden) > 0].mean() < 0.8
-    assert_close(dropping(params, x), linear(params.output, dropped))
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
-def test_a_dropout_rate_outside_0_to_1_is_an_error(rate):
-    with pytest.raises(ValueError, match=f"not {rate}"):
-        F.dropout(None, normal(T, D), rate)
+    assert_close(feed_forward(params, x), F.linear(params.output, dropped))
 
 
 # 16 bits
 
-WIDE = 4_097  # bfloat16 has no such number
+WIDE = 4_097  # not a bfloat16 number
 REDUCING = {
     "layer norm": lambda x: F.layer_norm(norm_parameters(WIDE), x),
     "rms norm": lambda x: F.rms_norm(norm_parameters(WIDE, bias=False), x),

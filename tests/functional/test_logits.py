@@ -1,4 +1,4 @@
-"""Losses: (sum, count) that add up however a batch is cut. Draws follow the filtered softmax."""
+"""Losses are (sum, count) and add up over a batch; samples follow the filtered softmax."""
 
 import math
 
@@ -30,7 +30,10 @@ losses = pytest.mark.parametrize("loss", [cross_entropy, accuracy], ids=["entrop
 weighted = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
 
 
-log_softmax = jax.jit(jax.nn.log_softmax)
+@jax.jit
+@jax.value_and_grad
+def loss_and_gradient(logits, targets):
+    return F.cross_entropy(logits, targets)[0]
 
 
 @weighted
@@ -46,9 +49,8 @@ def test_cross_entropy_is_its_formula(batch, smoothing, weights):
 @losses
 @pytest.mark.parametrize("cut", [1, 3])
 def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
-    whole = loss(LOGITS, TARGETS, WEIGHTS)
     parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]
-    assert_close(tuple(map(sum, zip(*parts, strict=True))), whole)
+    assert_close(tuple(map(sum, zip(*parts, strict=True))), loss(LOGITS, TARGETS, WEIGHTS))
 
 
 @losses
@@ -86,13 +88,7 @@ def test_extreme_logits_give_the_finite_loss_of_log_softmax(size, target):
     logits = np.array([[size, 0.0, -size]], np.float32)
     value, gradient = loss_and_gradient(logits, np.array([target]))
     assert_all_finite((value, gradient))
-    assert_close(value, -np.asarray(log_softmax(logits))[0, target])
-
-
-@jax.jit
-@jax.value_and_grad
-def loss_and_gradient(logits, targets):
-    return F.cross_entropy(logits, targets)[0]
+    assert_close(value, -np.asarray(jax.nn.log_softmax(logits))[0, target])
 
 
 @weighted
@@ -113,34 +109,30 @@ any_logits = st.lists(st.integers(-8, 8), min_size=W, max_size=W).map(
 )
 
 
-def kept(filtered):
-    return set(np.flatnonzero(np.isfinite(filtered)).tolist())
+def assert_keeps(filtered, logits, expected):
+    """Assert that the expected indices keep their logits and all others are -inf."""
+    is_kept = np.isin(np.arange(W), [*expected])
+    assert_same(filtered, np.where(is_kept, logits, -np.inf).astype(np.float32))
 
 
 @given(any_logits, st.integers(1, W + 2))
 def test_top_k_keeps_the_k_largest_and_ties(logits, k):
-    filtered = np.asarray(keep_top_k(logits, k))
-    assert kept(filtered) == set(np.flatnonzero(logits >= np.sort(logits)[-min(k, W)]).tolist())
-    assert_same(filtered, np.where(np.isfinite(filtered), logits, -np.inf))
+    largest = np.flatnonzero(logits >= np.sort(logits)[-min(k, W)])
+    assert_keeps(keep_top_k(logits, k), logits, largest)
 
 
 @given(any_logits, st.floats(0.01, 0.99))
 def test_top_p_keeps_the_smallest_set_that_reaches_p(logits, p):
     odds = np.sort(np.exp(exact(logits)))[::-1]
     assume(np.abs(odds.cumsum() / odds.sum() - p).min() > 1e-5)
-    filtered = np.asarray(F.keep_top_p(jax.device_put(logits), p))
-    assert kept(filtered) == reference.top_p(logits.tolist(), p)
-    assert_same(filtered, np.where(np.isfinite(filtered), logits, -np.inf))
-
-
-@given(any_logits)
-def test_top_p_of_1_keeps_all_and_a_tiny_p_one(logits):
-    assert kept(keep_top_p(100 * logits, 1.0)) == set(range(W))
-    assert kept(keep_top_p(logits, 1e-9)) == {int(logits.argmax())}
+    filtered = F.keep_top_p(jax.device_put(logits), p)
+    assert_keeps(filtered, logits, reference.top_p(logits.tolist(), p))
+    assert_keeps(keep_top_p(100 * logits, 1.0), 100 * logits, range(W))
+    assert_keeps(keep_top_p(logits, 1e-9), logits, {int(logits.argmax())})
 
 
 @pytest.mark.parametrize(
-    ("options", "changed"),
+    ("options", "filter_logits"),
     [
         ({}, lambda x: x),
         ({"temperature": 0.5}, lambda x: 2 * x),
@@ -154,11 +146,11 @@ def test_top_p_of_1_keeps_all_and_a_tiny_p_one(logits):
         ),
     ],
 )
-def test_draws_follow_the_softmax_of_the_filtered_logits(options, changed):
+def test_draws_follow_the_softmax_of_the_filtered_logits(options, filter_logits):
     logits = np.asarray(normal(W))
     draws = sample(jax.random.key(0), np.tile(logits, (DRAWS, 1)), **options)
     frequencies = np.bincount(draws, minlength=W) / DRAWS
-    odds = np.exp(exact(np.asarray(changed(logits))))
+    odds = np.exp(exact(np.asarray(filter_logits(logits))))
     expected = odds / odds.sum()
     assert (np.abs(frequencies - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS)).all()
 

@@ -1,53 +1,29 @@
-"""Positions: tables equal to their formulas, rotations that know distances only."""
+"""Tables, rotations and biases of positions equal their formulas."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.helpers import reference
-from tests.helpers.arrays import (
-    assert_close,
-    assert_same,
-    exact,
-    integers,
-    normal,
-    over_batch,
-)
+from tests.helpers.arrays import assert_close, assert_same, exact, integers, normal, over_batch
 from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tlite import functional as F
 
-LENGTHS = [1, 3, 5, 13]
 BATCHES = [(), (2, 3)]
-sinusoidal_positions = jax.jit(
-    F.sinusoidal_positions, static_argnums=(0, 1, 2), static_argnames="split"
-)
-add_positions, rotate = jax.jit(F.add_positions), jax.jit(F.rotate)
-interpolate_positions = jax.jit(F.interpolate_positions, static_argnums=1)
-rotary_angles = jax.jit(F.rotary_angles, static_argnums=(0, 1, 2, 3), static_argnames="scale")
-rotary_frequencies = jax.jit(F.rotary_frequencies, static_argnums=(0, 1))
-llama3_frequencies = jax.jit(F.llama3_frequencies, static_argnums=range(1, 5))
-yarn_frequencies = jax.jit(F.yarn_frequencies, static_argnums=range(1, 6))
-relative_position_buckets = jax.jit(
-    F.relative_position_buckets, static_argnums=(1, 2), static_argnames="causal"
-)
-alibi = jax.jit(F.alibi, static_argnums=2)
-
-
-# Sinusoidal and learned
 
 
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
 @pytest.mark.parametrize(("length", "dim"), [(1, 1), (2, 2), (7, 6), (7, 5), (50, 8)])
 def test_sinusoidal_positions_are_their_formula(length, dim, base, split):
-    """Where they are split all sines come first."""
-    table = np.asarray(sinusoidal_positions(length, dim, base, split=split))
+    table = np.asarray(F.sinusoidal_positions(length, dim, base, split=split))
     assert_close(table, reference.sinusoidal_positions(length, dim, base, split))
     assert_same(table[0], np.arange(dim) >= -(-dim // 2) if split else np.arange(dim) % 2)
 
 
 @pytest.mark.parametrize(
-    "use", [lambda x: add_positions(normal(5, 4), x), lambda x: rotate(x, normal(5, 2))]
+    "use", [lambda x: F.add_positions(normal(5, 4), x), lambda x: F.rotate(x, normal(5, 2))]
 )
 def test_a_sequence_longer_than_the_table_is_an_error(use):
     assert use(normal(5, 4)).shape == (5, 4)
@@ -55,38 +31,29 @@ def test_a_sequence_longer_than_the_table_is_an_error(use):
         use(normal(6, 4))
 
 
-# Interpolation
-
-
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", [1, 3, 5, 13])
 def test_interpolated_positions_equal_their_formula(length):
     table = normal(5, 3)
     expected = reference.interpolate_positions(exact(table), length)
-    assert_close(interpolate_positions(table, length), expected)
-
-
-# Rotary
+    assert_close(F.interpolate_positions(table, length), expected)
 
 
 @pytest.mark.parametrize(("dim", "base", "scale"), [(2, 1e4, 1.0), (6, 1e4, 0.5), (4, 100.0, 2.0)])
 def test_rotary_angles_are_their_formula(dim, base, scale):
     expected = reference.rotary_angles(9, dim, base, scale)
-    assert_close(rotary_angles(9, dim, base, scale), expected)
+    assert_close(F.rotary_angles(9, dim, base, scale=scale), expected)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_rotation_is_multiplication_of_complex_numbers(batch):
     x, angles = normal(*batch, 3, 6), normal(5, 3, seed=1)
     expected = over_batch(batch, lambda x: reference.rotate(x, exact(angles)), x)
-    assert_close(rotate(x, angles), expected)
+    assert_close(jax.jit(F.rotate)(x, angles), expected)
 
 
 def test_an_odd_rotary_width_is_named():
     with pytest.raises(ValueError, match="width 5 must be even"):
-        rotary_angles(4, 5)
-
-
-# Scaled rotary positions
+        F.rotary_angles(4, 5)
 
 
 SCALED = [("llama3", *settings) for settings in LLAMA3] + [("yarn", *settings) for settings in YARN]
@@ -96,29 +63,27 @@ SCALED = [("llama3", *settings) for settings in LLAMA3] + [("yarn", *settings) f
 @each_dim
 def test_scaled_frequencies_are_their_formula(dim, kind, factor, context, first, second, base):
     settings = factor, context, first, second, *((base,) if kind == "yarn" else ())
-    plain = np.asarray(rotary_frequencies(dim, base))
+    plain = F.rotary_frequencies(dim, base)
     expected = getattr(reference, f"{kind}_frequencies")(exact(plain), *settings)
-    scale = {"llama3": llama3_frequencies, "yarn": yarn_frequencies}[kind]
-    assert_close(np.asarray(scale(plain, *settings)) / plain, expected / exact(plain))
-
-
-# Relative positions
+    scaled = getattr(F, f"{kind}_frequencies")(plain, *settings)
+    assert_close(scaled / plain, expected / exact(plain))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
 def test_relative_buckets_are_their_formula(buckets, longest, causal):
-    actual = relative_position_buckets(DISTANCES, buckets, longest, causal=causal)
+    distances = jnp.asarray(DISTANCES)
+    actual = F.relative_position_buckets(distances, buckets, longest, causal=causal)
     expected = [reference.relative_bucket(int(d), buckets, longest, causal) for d in DISTANCES]
     assert_same(actual, np.array(expected))
     assert set(np.unique(actual)) <= set(range(buckets))
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 3])
-@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_alibi_is_its_formula(batch, num_heads):
-    positions, key_positions = integers(9, *batch, 3), np.arange(5)
-    bias = alibi(positions, key_positions, num_heads)
+    positions = integers(9, *batch, 3)
+    bias = F.alibi(positions, jnp.arange(5), num_heads)
     assert bias.shape == (*batch, num_heads, 3, 5)
     expected = over_batch(batch, lambda p: reference.alibi(p, range(5), num_heads), positions)
     assert_close(bias, expected)

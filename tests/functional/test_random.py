@@ -22,12 +22,12 @@ permuted_index = jax.jit(F.permuted_index, static_argnames="size")
 
 
 def deviations(first, second):
-    """Largest distance of a mean of N products of columns from 0, in standard deviations."""
+    """Return the largest mean of N products of columns, in standard deviations."""
     return np.abs(first.T @ second).max() / np.sqrt(N)
 
 
 def test_random_bits_are_balanced_and_uncorrelated():
-    """Within a word, with its neighbours and between keys; no word is repeated."""
+    """Test within words, between neighbours and between keys; no word occurs twice."""
     words = [np.asarray(random_bits(rng, (N,))) for rng in KEYS]
     bits = [np.unpackbits(w.view(np.uint8)).reshape(N, 32) * np.float32(2) - 1 for w in words]
     for values, signs in zip(words, bits, strict=True):
@@ -51,29 +51,16 @@ def test_bits_of_many_keys_are_uniform():
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("shape", [(), (2, 5)])
-def test_bits_of_an_array_of_keys_are_those_of_each_key(batch, shape):
-    @jax.jit
-    def results():
-        keys = jax.random.split(jax.random.key(0), batch) if batch else jax.random.key(0)
-        each = {i: F.random_bits(keys[i], shape) for i in np.ndindex(*batch)}
-        return F.random_bits(keys, shape), each
-
-    together, each = results()
+def test_arrays_of_keys_have_the_bits_of_each_key(batch, shape):
+    keys = jax.random.split(jax.random.key(0), batch) if batch else jax.random.key(0)
+    together, folded = random_bits(keys, shape), F.fold_in(keys, 7)
     assert together.shape == batch + shape
     assert together.dtype == np.uint32
-    for i, alone in each.items():
-        assert_same(np.asarray(together)[i], alone)
-
-
-def test_bits_depend_on_the_flat_index_not_on_the_shape():
-    key = jax.random.key(0)
-    assert_same(np.ravel(random_bits(key, (4, 6))), random_bits(key, (24,)))
-
-
-def test_fold_in_equals_that_of_jax_for_each_key():
-    keys = jax.random.split(jax.random.key(0), (2, 3))
-    folded = F.fold_in(keys, 7)
-    assert all(folded[i] == jax.random.fold_in(keys[i], 7) for i in np.ndindex(2, 3))
+    for i in np.ndindex(*batch):
+        assert_same(np.asarray(together)[i], random_bits(keys[i], shape))
+        assert folded[i] == jax.random.fold_in(keys[i], 7)
+    flat = random_bits(keys, (math.prod(shape),))
+    assert_same(np.reshape(together, flat.shape), flat)
 
 
 # Permutations
@@ -84,7 +71,7 @@ def permutation(rng, size):
     return F.permuted_index(rng, jnp.arange(size), size)
 
 
-# On either side of powers of four: each size has a program of its own.
+# Sizes on either side of powers of four; each compiles its own program.
 @given(st.sampled_from([1, 2, 4, 5, 16, 17, 300, 4097, 65_537]), st.integers(0, 2**31))
 def test_a_permutation_has_every_element_once(size, seed):
     assert_same(np.sort(permutation(jax.random.key(seed), size)), np.arange(size))
@@ -100,7 +87,7 @@ def test_elements_depend_only_on_their_index(shape):
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 10, 17, 1000])
 def test_every_element_is_equally_likely_at_every_index(size):
-    """In tenths of the elements, at up to 20 indices; small sizes give all permutations."""
+    """Count tenths of the elements at up to 20 indices; small sizes have all permutations."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jnp.arange(10_000))
     index, bins = jnp.arange(min(size, 20)), min(size, 10)
     elements = np.asarray(jax.jit(jax.vmap(lambda rng: F.permuted_index(rng, index, size)))(keys))

@@ -1,4 +1,4 @@
-"""The gated delta rule is its formula, by token and by chunk, from any state and over padding."""
+"""The gated delta rule equals its formula, by token and by chunk, with states and padding."""
 
 import functools
 
@@ -16,7 +16,7 @@ BATCH, K, KV = (2, 3), 6, 4
 
 
 def draw(length, batch=BATCH, seed=0, scale=1.0):
-    """Normalised queries and keys, some equal, values, gates and a state.
+    """Return normalised queries and keys, some equal, values, gates and a state.
 
     `scale` is the standard deviation of log(-log alpha).
     """
@@ -41,7 +41,7 @@ def reference(query, key, value, log_alpha, beta, state):
 
 @functools.partial(jax.jit, static_argnums=0)
 def results(rule, arrays, valid=None):
-    """Outputs, state, and gradients of a function of both by every array."""
+    """Return outputs, the final state, and gradients with respect to every array."""
 
     def loss(arrays):
         output, state = rule(*arrays, valid=valid)
@@ -73,7 +73,7 @@ def test_gated_delta_rule_is_its_formula(rule, batch):
 @pytest.mark.parametrize(("length", "size"), [(1, 4), (4, 4), (11, 4), (11, 64)])
 @given(st.integers(0, 2**31), st.sampled_from([0.1, 1.0, 5.0]))
 def test_chunks_have_outputs_and_gradients_of_the_definition(length, size, seed, scale):
-    """With alpha from 0 to 1, and padding anywhere."""
+    """Draw alpha from 0 to 1, and padding anywhere."""
     arrays = draw(length, seed=seed, scale=scale)
     valid = np.random.default_rng(seed).random((BATCH[0], 1, length)) < 0.8
     expected = results(F.gated_delta_rule, arrays, valid)

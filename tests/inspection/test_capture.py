@@ -48,23 +48,21 @@ MODELS = {
     "seq2seq": seq2seq(decoder_blocks=1),
     "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=M.Attention(qkv_bias=True)),
 }
-# Components of other models.
 TODAY = {
-    "norm": "rms", "feed_forward": M.FeedForward(gated=True), "attention": M.Attention(
+    "norm": "rms",
+    "feed_forward": M.FeedForward(gated=True),
+    "attention": M.Attention(
         num_kv_heads=1, query_key_norm=True, windows=(3, 0), softcap=5.0, scale=0.3
     ),
-}  # fmt: skip
-NORMS = M.Block(pre_norm=True, output_norms=True)
-SEGMENTS = {
-    "embedding": M.Embedding(norm=True, type_vocab_size=2),
-    "positions": M.Learned(offset=2),
 }
-NO_FIRST = {"block": dataclasses.replace(NORMS, first_norm=False)}
+NORMS = M.Block(pre_norm=True, output_norms=True)
+NO_FIRST_NORM = dataclasses.replace(NORMS, first_norm=False)
+SEGMENTS = {"embedding": M.Embedding(norm=True, type_vocab_size=2), "positions": M.Learned(2)}
 MODERN = {
     "generator, today's": generator(**TODAY, block=NORMS, positions=M.Rotary(local_base=100.0)),
     "generator, deep": generator(loop=M.Loop(scan=True)),
     "masked": (M.MaskedConfig(**SIZES, **SEGMENTS), (TEXT,)),
-    "encoder": (M.TransformerConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
+    "encoder": (M.TransformerConfig(**SIZES, **TODAY, block=NO_FIRST_NORM), (TEXT,)),
     "classifier, first": classifier(pool=M.Pool("first", M.Projection("tanh"))),
     "classifier, n-grams": (
         classifier(pool=M.Pool("mean"), wide=M.Wide(num_word_ngrams=4, num_character_ngrams=5))[0],
@@ -74,7 +72,6 @@ MODERN = {
 }
 each_model = pytest.mark.parametrize("name", MODELS)
 ONE_OF_EACH = ["generator", "classifier, dense", "seq2seq"]
-one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)
 
 
 @functools.cache
@@ -110,12 +107,6 @@ def lowered(function, *arguments):
     return re.sub(r"module @\w+", "module", text)
 
 
-@functools.cache
-def lowered_model(name):
-    model, inputs = model_and_inputs(name)
-    return lowered(type(model).__call__, model, *inputs)
-
-
 def stacks(model):
     """Return the stacks of blocks by the prefix of their names."""
     if isinstance(model, M.Seq2Seq):
@@ -134,24 +125,17 @@ def self_mask(model, prefix, inputs):
 # Names
 
 
-def block_names(config, layers=("attention", "feed_forward")):
-    """Return the names in a block; pre-norm blocks have `attention_norm`, ... too."""
+def stack_names(prefix, stack):
+    """Return the names of a stack of blocks in order of computation."""
+    config, names = stack.config, []
     attention = ["query", "key", "value", "scores", "weights", "heads", "output"]
     feed_forward = ["pre_activation", *["gate"] * config.feed_forward.gated, "hidden", "output"]
-    names = []
-    for layer in layers:
+    for layer in ["attention", *["cross_attention"] * (prefix == "decoder."), "feed_forward"]:
         names += [f"{layer}_norm"] * config.block.pre_norm
         names += [f"{layer}.{n}" for n in (attention if "attention" in layer else feed_forward)]
         names += [f"{layer}_output_norm"] * config.block.output_norms
-        names.append(f"{layer}_residual")
-    return [*names[:-1], "residual"]
-
-
-def stack_names(prefix, stack):
-    layers = ["attention", "cross_attention", "feed_forward"]
-    layers = layers if prefix == "decoder." else layers[::2]
-    names = block_names(stack.config, layers)
-    names = [f"{prefix}blocks.{i}.{name}" for i in range(stack.config.num_blocks) for name in names]
+        names.append(f"{layer}_residual" if layer != "feed_forward" else "residual")
+    names = [f"{prefix}blocks.{i}.{name}" for i in range(config.num_blocks) for name in names]
     return [f"{prefix}embedding", *names, f"{prefix}final"]
 
 
@@ -167,7 +151,7 @@ def test_tap_names_are_in_order_of_computation(name):
     assert_same(captured[expected[-1]], logits)
 
 
-@one_of_each
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_patterns_capture_all_matches_in_order_of_computation(name):
     model, inputs = model_and_inputs(name)
     chosen = ["*final", "*blocks.*.attention.weights", "*blocks.0.*.heads"]
@@ -182,14 +166,23 @@ def test_patterns_capture_all_matches_in_order_of_computation(name):
     assert not any(weights.any() for weights in captured.values())
 
 
-@pytest.mark.parametrize("use", ["capture", "edit"])
-def test_an_unorder_name_raises_with_the_closest_names(use):
+TYPO = "blocks.1.atention.weights"
+CLOSEST = re.escape(f"{TYPO!r}; closest: blocks.1.attention.weights, ")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"capture": [TYPO]}, CLOSEST),
+        ({"edit": {TYPO: lambda x: x}}, CLOSEST),
+        ({"edit": {"final": lambda x: x[0]}}, r"final .* \(6, 8\) to \(8,\)"),
+    ],
+    ids=["capture", "edit", "shape"],
+)
+def test_unknown_names_and_changed_shapes_are_errors(kwargs, message):
     model, inputs = model_and_inputs("generator")
-    wrong = "blocks.1.atention.weights"
-    kwargs = {"capture": [wrong]} if use == "capture" else {"edit": {wrong: lambda x: x}}
-    message = f"{wrong!r}; closest: blocks.1.attention.weights, "
-    with pytest.raises(ValueError, match=re.escape(message)):
-        run(model, *inputs, **kwargs)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: run(model, *inputs, **kwargs))
 
 
 # The values
@@ -248,12 +241,12 @@ def test_captured_values_of_layers_equal_the_equations(name):
 @pytest.mark.parametrize("name", [*MODELS, *(m for m in MODERN if "deep" not in m)])
 def test_taps_that_change_nothing_compile_to_the_same_program(name):
     model, inputs = model_and_inputs(name)
-    settings = {}, {"edit": {"*": lambda x: x}}, {"capture": "*"}  # unused
-    for kwargs in settings if name in ONE_OF_EACH else settings[:2]:
-        tapped = lambda model, *inputs, s=kwargs: run(model, *inputs, **s)[0]  # noqa: E731
-        actual = lowered(tapped, model, *inputs)
-        assert actual == lowered_model(name)
-        assert "exponential" in actual
+    expected = lowered(type(model).__call__, model, *inputs)
+    assert "exponential" in expected
+    kwargs = {}, {"edit": {"*": lambda x: x}}, {"capture": "*"}  # captured but not returned
+    for settings in kwargs if name in ONE_OF_EACH else kwargs[:2]:
+        tapped = lambda model, *inputs, s=settings: run(model, *inputs, **s)[0]  # noqa: E731
+        assert lowered(tapped, model, *inputs) == expected
 
 
 @each_model
@@ -271,12 +264,6 @@ def test_all_edits_apply_and_change_only_later_values(name):
     for later in (order[at + 1], order[-1]):
         assert np.abs(after[later] - before[later]).max() > 1e-3
     assert np.abs(logits - captured_all(name)[0]).max() > 1e-3
-
-
-def test_an_edit_that_changes_a_shape_is_an_error():
-    model, inputs = model_and_inputs("generator")
-    with pytest.raises(ValueError, match=r"final .* \(6, 8\) to \(8,\)"):
-        jax.eval_shape(lambda: run(model, *inputs, edit={"final": lambda x: x[0]}))
 
 
 @pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights", "logits"])

@@ -37,12 +37,17 @@ PATTERNS = ["previous", "duplicate", "induction"]
 
 
 @functools.cache
-def generator(**fields):
-    return drawn(M.make_model, M.GeneratorConfig(**SIZES | fields))
+def make(kind, **fields):
+    """Return a model with random arrays, of the config class `kind`."""
+    return drawn(M.make_model, kind(**SIZES | fields))
 
 
-def changed(position, token):
-    """The tokens with another one at a position."""
+generator = functools.partial(make, M.GeneratorConfig)
+seq2seq = functools.partial(make, M.Seq2SeqConfig, source_vocabulary_size=V)
+classifier = functools.partial(make, M.ClassifierConfig, num_classes=3, num_blocks=1)
+
+
+def replace_token(position, token):
     return jnp.asarray(np.where(np.arange(T) == position, token, NUMBERS))
 
 
@@ -73,21 +78,21 @@ class AttentionBlock(M.Block):
 def test_logit_lens_reads_a_users_block_and_rejects_a_classifier():
     model = generator(block=AttentionBlock())
     assert_close(logit_lens(model, TOKENS)[-1], jax.nn.softmax(model(TOKENS)))
-    classifier = drawn(M.make_model, M.ClassifierConfig(**SIZES, num_classes=2))
     with pytest.raises(TypeError, match="SequenceClassifier"):
-        logit_lens(classifier, TOKENS)
+        logit_lens(classifier(), TOKENS)
 
 
-TOP = {
-    "tied": lambda: (generator(block="pre_norm", head=M.LMHead(tied=True)), (TOKENS,)),
-    "masked": lambda: (masked(), (TOKENS,)),
-    "seq2seq": lambda: (seq2seq(), (TOKENS, FIRST)),
-}
-
-
-@pytest.mark.parametrize("name", TOP)
+@pytest.mark.parametrize("name", ["tied", "masked", "seq2seq"])
 def test_logit_lens_top_k_is_the_top_k_of_the_logit_lens(name):
-    (model, inputs), k = TOP[name](), 3
+    model, k = (
+        {
+            "tied": lambda: generator(block="pre_norm", head=M.LMHead(tied=True)),
+            "masked": lambda: make(M.MaskedConfig),
+            "seq2seq": seq2seq,
+        }[name](),
+        3,
+    )
+    inputs = (TOKENS, FIRST) if name == "seq2seq" else (TOKENS,)
 
     @jax.jit
     def lenses(model, *inputs):
@@ -101,19 +106,15 @@ def test_logit_lens_top_k_is_the_top_k_of_the_logit_lens(name):
     assert_close(np.take_along_axis(lens, tokens, -1), best)
 
 
-def masked():
-    return drawn(M.make_model, M.MaskedConfig(**SIZES))
-
-
 def test_each_token_is_predicted_from_the_others_alone():
-    model, mask_id = masked(), V - 1
+    model, mask_id = make(M.MaskedConfig), V - 1
     predict = jax.jit(pseudo_log_likelihoods)
     table = np.asarray(predict(model, TOKENS, mask_id))
     assert table.shape == (T, V)
     forward = jax.jit(lambda model, masked: jax.nn.log_softmax(model(masked)))
     for t in range(T):
-        assert_close(table[t], np.asarray(forward(model, changed(t, mask_id)))[t])
-    other = np.asarray(predict(model, changed(2, mask_id - 1), mask_id))
+        assert_close(table[t], np.asarray(forward(model, replace_token(t, mask_id)))[t])
+    other = np.asarray(predict(model, replace_token(2, mask_id - 1), mask_id))
     assert_close(other[2], table[2])
     assert_close(predict(model, TOKENS, mask_id, np.array([4, 1])), table[[4, 1]])
 
@@ -122,7 +123,7 @@ def test_each_token_is_predicted_from_the_others_alone():
 
 
 def largest(function, *arguments):
-    """Return the size of the largest array that a program computes, in loops too."""
+    """Return the size of the largest array in a program, also in its loops."""
 
     def sizes(jaxpr):
         for equation in jaxpr.eqns:
@@ -135,31 +136,27 @@ def largest(function, *arguments):
 
 def test_repeated_passes_need_no_more_memory_than_one():
     size = 500
-    model = generator(vocabulary_size=size)
+    model, masked = (make(k, vocabulary_size=size) for k in (M.GeneratorConfig, M.MaskedConfig))
     loss = lambda logits: F.token_cross_entropy(logits[:-1], TOKENS[1:]).mean()  # noqa: E731
     one = largest(lambda model: loss(model(TOKENS)), model)
     assert one == T * size
-    ablate = lambda model: ablate_heads(model, TOKENS, metric=loss)  # noqa: E731
-    patch = lambda model: patch_residual(model, TOKENS, CORRUPTED, loss)  # noqa: E731
-    for many in (ablate, patch):
-        assert largest(many, model) == one
+    assert largest(lambda model: ablate_heads(model, TOKENS, metric=loss), model) == one
+    assert largest(lambda model: patch_residual(model, TOKENS, CORRUPTED, loss), model) == one
     assert largest(lambda model: logit_lens_top_k(model, TOKENS, k=2), model) == one
     assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
-    masked = drawn(M.make_model, M.MaskedConfig(**SIZES | {"vocabulary_size": size}))
-    fill = lambda model: pseudo_log_likelihoods(model, TOKENS, 0)  # noqa: E731
-    assert largest(fill, masked) == largest(lambda model: model(TOKENS), masked)
+    likelihoods = largest(lambda model: pseudo_log_likelihoods(model, TOKENS, 0), masked)
+    assert likelihoods == largest(lambda model: model(TOKENS), masked)
 
 
 # Attention patterns
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def repeated(seed, length, size, batch):
-    return repeated_tokens(jax.random.key(seed), length, size, batch)
+    return np.asarray(repeated_tokens(jax.random.key(seed), length, size, batch))
 
 
 def test_repeated_tokens_repeat_and_cover_the_vocabulary():
-    tokens, others = (np.asarray(repeated(seed, 4, 5, 10)) for seed in (0, 1))
+    tokens, others = (repeated(seed, 4, 5, 10) for seed in (0, 1))
     assert_same(tokens[:, :4], tokens[:, 4:])
     assert set(tokens.ravel().tolist()) == {*range(5)}
     assert (tokens != others).any()
@@ -188,54 +185,34 @@ def scores_by_loops(weights, tokens):
     return scores
 
 
-def causal_weights(draw, *shape):
-    """Random weights that sum to 1 over the keys up to the query."""
-    scores = draw.normal(size=shape)
-    weights = np.exp(3 * scores) * np.tril(np.ones(shape[-2:]))
-    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
-
-
-@jax.jit
-def scored(weights, tokens):
-    scores = attention_pattern_scores(weights, tokens)
-    assert list(scores) == PATTERNS
-    return scores
+compute_scores = jax.jit(attention_pattern_scores)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 4, 99]))
 def test_attention_pattern_scores_equal_those_of_loops(seed, alphabet):
-    draw = np.random.default_rng(seed)
-    weights, tokens = causal_weights(draw, 2, H, T, T), draw.integers(0, alphabet, (2, T))
-    scores = jax.device_get(scored(weights, tokens))
-    assert_close(scores, scores_by_loops(weights, tokens))
-    assert all(((s >= 0) & (s <= 1 + 1e-6)).all() for s in scores.values())
-    assert_close(scored(weights[0], tokens[0]), scores_by_loops(weights[:1], tokens[:1]))
+    rng = np.random.default_rng(seed)
+    weights = np.exp(3 * rng.normal(size=(2, H, T, T))) * np.tri(T)
+    weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+    tokens = rng.integers(0, alphabet, (2, T))
+    assert_close(compute_scores(weights, tokens), scores_by_loops(weights, tokens))
+    single = compute_scores(weights[0], tokens[0])
+    assert_close(single, scores_by_loops(weights[:1], tokens[:1]))
 
 
 def test_heads_of_a_model_are_scored_by_their_weights():
-    model, tokens = generator(), np.asarray(repeated(0, T // 2, V, 2))
-
-    @jax.jit
-    def score(model, tokens):
-        _, captured = run(model, tokens, capture="blocks.*.attention.weights")
-        return score_attention_patterns(model, tokens), captured
-
-    scores, captured = jax.device_get(score(model, tokens))
-    by_layer = [scores_by_loops(weights, tokens) for weights in captured.values()]
+    model, tokens = generator(), repeated(0, T // 2, V, 2)
+    scores = jax.jit(score_attention_patterns)(model, tokens)
+    assert list(score_attention_patterns(model, jnp.asarray(tokens))) == PATTERNS
+    _, captured = jax.jit(lambda m: run(m, tokens, capture="blocks.*.attention.weights"))(model)
+    by_layer = [scores_by_loops(np.asarray(weights), tokens) for weights in captured.values()]
     assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in PATTERNS})
 
 
 # Ablation
 
 
-@functools.cache
-def seq2seq():
-    config = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
-    return drawn(M.make_model, config)
-
-
 GROUPED = {"attention": M.Attention(num_kv_heads=1, windows=(2, 0)), "positions": "rotary"}
-ABLATED = [("", "attention"), ("encoder.", "attention")]  # the blocks, and which of their layers
+ABLATED = [("", "attention"), ("encoder.", "attention")]  # prefix of the blocks, layer
 ABLATED += [("decoder.", "attention"), ("decoder.", "cross_attention")]
 
 
@@ -271,16 +248,11 @@ def test_ablation_equals_zeroing_each_heads_output_kernel(stack, name):
 # Patching
 
 
-CORRUPTED = changed(2, (NUMBERS + 1) % V)
+CORRUPTED = replace_token(2, (NUMBERS + 1) % V)
 WEIGHTS = normal(V)
 
 
-@functools.partial(jax.jit, static_argnames="name")
-def patch(model, clean, corrupted, name="blocks.*.residual"):
-    return patch_residual(model, clean, corrupted, at_the_end, name)
-
-
-def at_the_end(logits):
+def last_position_metric(logits):
     return (WEIGHTS * logits[-1]).sum()
 
 
@@ -291,10 +263,12 @@ def test_a_patch_equals_an_edit_of_one_row():
     def edited(model, position, name):
         clean = run(model, TOKENS, capture=name)[1][name][position]
         edit = {name: lambda x: x.at[position].set(clean)}
-        return at_the_end(run(model, CORRUPTED, edit=edit)[0])
+        return last_position_metric(run(model, CORRUPTED, edit=edit)[0])
 
-    table, first = jax.device_get(
-        [patch(model, TOKENS, CORRUPTED, *n) for n in ((), ("embedding",))]
+    patch = functools.partial(patch_residual, metric=last_position_metric)
+    table = np.asarray(jax.jit(patch)(model, TOKENS, CORRUPTED))
+    first = np.asarray(
+        jax.jit(functools.partial(patch, name="embedding"))(model, TOKENS, CORRUPTED)
     )
     assert (table.shape, first.shape) == ((L, T), (1, T))
     for layer, position in np.ndindex(L, T):
@@ -302,19 +276,13 @@ def test_a_patch_equals_an_edit_of_one_row():
         assert_close(table[layer, position], expected)
 
     # After the last block, only the last position matters; in the embedding, only the changed one.
-    clean, corrupted = (float(at_the_end(model(tokens))) for tokens in (TOKENS, CORRUPTED))
+    clean, corrupted = (float(last_position_metric(model(x))) for x in (TOKENS, CORRUPTED))
     assert abs(clean - corrupted) > 1e-3
     for row, position in ((table[-1], T - 1), (first[0], 2)):
         assert_close(row, np.where(np.arange(T) == position, clean, corrupted).astype(np.float32))
 
 
 # Saliency
-
-
-@functools.cache
-def classifier(**fields):
-    config = M.ClassifierConfig(**SIZES | {"num_blocks": 1}, num_classes=3, **fields)
-    return drawn(M.make_model, config)
 
 
 @pytest.mark.parametrize("pool", ["dense", "mean", "attention"])
