@@ -1,15 +1,15 @@
 """Losses, batches, parameters, logits and texts are those of eac086c (tests/golden/expected.json).
 
-They are computed without XLA's optimisations (conftest.py): sums then keep the order in which they
-are written. Measured on two devices, and with SSE4.2 in the place of AVX-512 or AVX2: losses after
-30 steps differ by at most 8e-7 (1 + loss), logits by a quarter of their tolerance, text and batches
-not at all.
+XLA's optimisations are off (conftest.py), so sums keep their order. With two devices or other
+instructions (SSE4.2, AVX2, AVX-512), losses after 30 steps differ by at most 8e-7 (1 + loss),
+logits by a quarter of their tolerance, texts and batches not at all.
 """
 
 import numpy as np
 import pytest
 
 from tests.helpers import golden
+from tlite.runs.experiment_files import find_experiments
 
 EXPECTED = golden.read()
 ONE_DEVICE = "generator, Muon", "generator, dropout", "words, dropout", "translator, dropout"
@@ -38,9 +38,9 @@ def test_loss_course_is_unchanged(name, devices, tmp_path):
         assert_initial(numbers["initial"], expected["initial"])
 
 
-@pytest.mark.parametrize("name", golden.experiment_names())
+@pytest.mark.parametrize("name", find_experiments())
 def test_shipped_model_is_unchanged(name):
-    numbers, expected = golden.model_of(name), EXPECTED[f"model: {name}"]
+    numbers, expected = golden.shipped_model(name), EXPECTED[f"model: {name}"]
     assert_initial(numbers["initial"], expected["initial"])
     for field in ("initial logits", "logits"):
         assert_close(numbers[field], expected[field], 1e-5)

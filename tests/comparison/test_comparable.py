@@ -7,7 +7,8 @@ from fnmatch import fnmatch
 
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run
+from tests.helpers.runs import varied
 from tlite.comparison.comparable import (
     MEASURES,
     common_measure,
@@ -78,7 +79,7 @@ DIFFERENTLY_MEASURED = {
     "validation_tokens is 200 and 100": with_data(
         GENERATOR, *(Corpus("c", validation_tokens=number) for number in (100, 200))
     ),
-    "context is 4 and 8": (CORPUS, varied(CORPUS, {"context": 4})),
+    "context is 4 and 8": (CORPUS, varied(CORPUS, context=4)),
     "labels is {'1': 'no'} and {'1': 'bad'}": with_data(CLASSIFIER, *LABELLED),
     "bleu_sentences is 10 and 1,000": (TRANSLATOR, replace(TRANSLATOR, bleu_sentences=10)),
     "lowercase is True and False": (
@@ -96,7 +97,7 @@ def test_differently_measured_runs_are_refused(tmp_path, difference, runs):
 
 def test_limits_of_a_comparison_are_warnings(tmp_path):
     assert warnings(rows(tmp_path, CLASSIFIER, (CLASSIFIER, OTHER_TOKENS))) == []
-    generators = GENERATOR, varied(GENERATOR, {"context": 4}), (GENERATOR, OTHER_TOKENS)
+    generators = GENERATOR, varied(GENERATOR, context=4), (GENERATOR, OTHER_TOKENS)
     contexts, tokens = warnings(rows(tmp_path / "generators", *generators))
     assert contexts.startswith("the contexts differ")
     assert tokens.startswith("the tokenizers differ")
@@ -121,7 +122,7 @@ RMS = {"norm": "rms", "attention": Attention(windows=(4, 0))}
 BY_NAME = [replace(GENERATOR, data=Corpus(n), init_from=Pretrained(f"{n}-model")) for n in "ab"]
 DIFFERING = [
     (
-        [GENERATOR, varied(GENERATOR, RMS, learning_rate=3e-4, seeds=5), GENERATOR],
+        [GENERATOR, varied(GENERATOR, **RMS, learning_rate=3e-4, seeds=5), GENERATOR],
         {
             "norm.method": ["layer", "rms", "layer"],
             "attention.windows": ["–", "4, 0", "–"],

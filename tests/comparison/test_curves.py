@@ -8,7 +8,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
+from tests.helpers.runs import varied
 from tlite.comparison.curves import draw, plot_curves, plot_differences, spent
 from tlite.comparison.results import find_results
 from tlite.models import LogisticConfig

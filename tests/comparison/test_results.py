@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study
+from tests.helpers.runs import varied
 from tlite.comparison.comparable import MEASURES
 from tlite.comparison.results import decimals, find_results
 from tlite.comparison.rows import common_steps, read_rows
@@ -49,7 +50,7 @@ SENTENCES = [
     # Arrays of other shapes have other initial values with the same seed.
     (
         "b is 0.200 ± 0.055 ... worse than a, 5 and 5 seeds, not paired (correlation 0.93)",
-        (varied(FIVE, {"width": 16}), BASE + 0.2 + NOISE),
+        (varied(FIVE, width=16), BASE + 0.2 + NOISE),
     ),
 ]
 ONE_SEED = [

@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.fake_runs import (
-    CLASSIFIER,
-    GENERATOR,
-    RATE,
-    TRANSLATOR,
-    fake_run,
-    fake_study,
-    varied,
-)
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, RATE, TRANSLATOR, fake_run, fake_study
+from tests.helpers.runs import varied
 from tlite.comparison.comparable import MEASURES
 from tlite.comparison.flops import flops_of_generator
 from tlite.comparison.rows import common_steps, read_rows, shares_initial_values
@@ -176,7 +169,7 @@ def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
     models = {}, {}, {"positions": "rotary"}, {"width": 16}
     first, *others = read(
         *(
-            fake_run(tmp_path / str(i), varied(GENERATOR, model, learning_rate=0.5 * i))
+            fake_run(tmp_path / str(i), varied(GENERATOR, **model, learning_rate=0.5 * i))
             for i, model in enumerate(models)
         )
     )
@@ -234,14 +227,14 @@ def cost(tmp_path, experiment):
 
 def test_a_generator_costs_what_the_plan_says(tmp_path):
     parts = {"positions": "relative", "attention": Attention(head_dim=6), "head": LMHead(tied=True)}
-    experiment = varied(GENERATOR, parts, gradient_accumulation_steps=3)
+    experiment = varied(GENERATOR, **parts, gradient_accumulation_steps=3)
     _, tokens, flops = cost(tmp_path, experiment)
     assert tokens == 3 * 4 * T
     assert flops == tokens * flops_of_generator(experiment.model)
 
 
 def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
-    experiment = varied(CLASSIFIER, {"pool": Pool("mean")})
+    experiment = varied(CLASSIFIER, pool=Pool("mean"))
     _, tokens, flops = cost(tmp_path, experiment)
     per_token = BLOCK + 12 / 6 * D * T  # weights, and products of queries, keys and values
     per_text = 2 * D + 2
@@ -253,7 +246,7 @@ def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
 
 def test_flops_do_not_count_tables(tmp_path):
     def wide(**sizes):
-        return cost(tmp_path / str(sizes), varied(CLASSIFIER, {"wide": Wide(**sizes)}))
+        return cost(tmp_path / str(sizes), varied(CLASSIFIER, wide=Wide(**sizes)))
 
     parameters, _, flops = wide()
     assert wide(bigrams=100)[::2] == (parameters + 2 * (V + 100) + 2, flops)
@@ -264,7 +257,7 @@ def test_flops_do_not_count_tables(tmp_path):
 
 @pytest.mark.parametrize("embeddings", ["tied", "shared", "separate"])
 def test_a_batch_of_a_translator_counts_tokens(tmp_path, embeddings):
-    experiment = varied(TRANSLATOR, {"head": TranslatorHead(embeddings)}, batch_size=100)
+    experiment = varied(TRANSLATOR, head=TranslatorHead(embeddings), batch_size=100)
     number, tokens, flops = cost(tmp_path, experiment)
     tables = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
     assert (tokens, flops) == (100, 100 * 6 * (number - tables))

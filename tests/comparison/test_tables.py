@@ -9,7 +9,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
+from tests.helpers.runs import varied
 from tlite.comparison.results import find_results
 from tlite.comparison.tables import (
     as_csv,
@@ -90,11 +91,11 @@ def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):
 
 def test_differing_fields_are_rows_if_they_outnumber_runs(tmp_path):
     assert field_table(make(tmp_path / "same")) == []
-    other = varied(GENERATOR, {"norm": "rms"}, learning_rate=0.5, beta2=0.9)
+    other = varied(GENERATOR, norm="rms", learning_rate=0.5, beta2=0.9)
     table = field_table(make(tmp_path / "many", experiments=[GENERATOR, other]))
     assert table[0] == ["differs", "a", "b"]
     assert [row[0] for row in table[1:]] == ["norm.method", "learning_rate", "beta2"]
-    one = varied(GENERATOR, {"norm": "rms"})
+    one = varied(GENERATOR, norm="rms")
     table = field_table(make(tmp_path / "one", experiments=[GENERATOR, one]))
     assert table == [["differs", "norm.method"], ["a", "layer"], ["b", "rms"]]
 

@@ -2,9 +2,9 @@
 
     python tests/golden/make.py [CASE ...]
 
-Without names every case that is not in the file is made. A case that is named is made anew: its
-commit, and each field that has changed, are printed. Numbers are made with the settings of the
-tests (tests/conftest.py) on one device.
+Without names, compute every case that is not in the file. A named case is computed again, and the
+fields that have changed are printed. It uses one device and the settings of the tests
+(tests/conftest.py).
 """
 
 import json
@@ -21,16 +21,16 @@ from tests.helpers import golden  # noqa: E402
 
 
 def make(case: str) -> dict:
-    """The numbers of a case."""
+    """Compute the numbers of a case."""
     kind, _, name = case.partition(": ")
     if kind == "course":
         with tempfile.TemporaryDirectory() as folder:
             return golden.course(name, Path(folder), 1)
-    return golden.model_of(name) if kind == "model" else {"numbers": golden.random_numbers()}
+    return golden.shipped_model(name) if kind == "model" else {"numbers": golden.random_numbers()}
 
 
 def write(expected: dict[str, dict]) -> None:
-    """One line for each field of a case."""
+    """Write one line for each field of a case."""
     cases = []
     for case, fields in sorted(expected.items()):
         lines = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in fields.items()]

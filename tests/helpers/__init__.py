@@ -1,1 +1,1 @@
-"""What tests of several folders share; a test module imports from here, never another one."""
+"""Code shared by test modules, which import from here and not from each other."""

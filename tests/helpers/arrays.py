@@ -11,7 +11,7 @@ from tlite.models.block import BlockParameters
 
 
 def numbers(*shape, seed=0):
-    """As `normal`, in NumPy, where no shape has a program."""
+    """Return normal numbers as a NumPy array, without compiling a program."""
     return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
 
 
@@ -20,14 +20,14 @@ def normal(*shape, seed=0):
 
 
 def some_mask(*shape, seed=0):
-    """About two in three True, and every query sees its first key."""
+    """Return a random mask, True for two in three keys and for the first of every query."""
     mask = np.random.default_rng([seed, *shape]).random(shape) < 2 / 3
     mask[..., 0] = True
     return jax.device_put(mask)
 
 
 def host_copy(replicas):
-    """Copies of a `TrainState`'s arrays that stay when these are used up by the next step."""
+    """Copy the arrays of a `TrainState` before the next step donates their buffers."""
     return jax.tree.map(np.array, jax.device_get(replicas._replace(key=None)))
 
 
@@ -44,7 +44,7 @@ def norm_parameters(width, bias=True, seed=0):
 
 
 def attention_parameters(width, query_dim, bias=True, seed=0, *, kv_dim=None, norm_dim=None):
-    """Parameters of attention, with norms of queries and keys if `norm_dim` is their width."""
+    """Return attention parameters, with norms of queries and keys of width `norm_dim`."""
     sizes = query_dim, kv_dim or query_dim, kv_dim or query_dim
     layers = (linear_parameters(width, size, bias, seed + i) for i, size in enumerate(sizes))
     norms = [norm_parameters(norm_dim, False, seed + i) for i in (6, 7)] if norm_dim else []
@@ -61,7 +61,7 @@ def feed_forward_parameters(width, hidden, bias=True, seed=0, *, gated=False):
 
 
 def block_parameters(width, mlp_dim, norm_bias=True, *, decoder=False):
-    """Parameters of a block; a decoder's has cross-attention too."""
+    """Return parameters of a block, with cross-attention if `decoder`."""
     cross_attention = {
         "cross_attention": attention_parameters(width, width, seed=5),
         "cross_attention_norm": norm_parameters(width, norm_bias, 4),
@@ -81,14 +81,14 @@ def integers(high, *shape):
 
 
 def exact(tree):
-    """NumPy arrays with numbers of float64, for a formula."""
+    """Convert arrays to NumPy, float32 to float64."""
     return jax.tree.map(
         lambda x: np.array(x, np.float64 if x.dtype == np.float32 else x.dtype), tree
     )
 
 
 def over_batch(batch, formula, *arrays, params=None):
-    """`formula` of the parameters and every sample of arrays with leading axes `batch`."""
+    """Apply `formula` to the parameters and every sample of arrays with leading axes `batch`."""
     if params is not None:
         formula = functools.partial(formula, exact(params))
     arrays = exact(arrays)
@@ -115,12 +115,12 @@ def assert_all_finite(tree):
 
 
 def assert_gradients_are_causal(function, x):
-    """The gradient of row t of the result is zero in the rows of x after t, and in no other."""
+    """Assert that row t of the result has gradients in rows 0 to t of x and in no other."""
 
     @jax.jit
-    def by_rows(x):
+    def row_gradients(x):
         result, pull_back = jax.vjp(function, x)
         rows = jnp.eye(len(x))[:, :, None] * normal(*result.shape)
         return jax.vmap(pull_back)(rows)[0]
 
-    assert_same(np.asarray(by_rows(x)).any(-1), np.tri(len(x), dtype=bool))
+    assert_same(np.asarray(row_gradients(x)).any(-1), np.tri(len(x), dtype=bool))

@@ -1,4 +1,4 @@
-"""A page as a real browser shows it."""
+"""Render pages in a real browser."""
 
 import shutil
 import subprocess
@@ -8,17 +8,17 @@ CHROMIUM = shutil.which("chromium")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"),
 ]
 
 
 def shown_by_browser(address: str, folder: Path) -> str:
-    """HTML of a page once its scripts have run, without a complaint on the console.
+    """Return the HTML of a page after its scripts have run without a message on the console.
 
     Args:
-        folder: where the browser keeps its own files.
+        folder: Profile folder of the browser.
     """
-    settings = ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
-    command = [CHROMIUM, *FLAGS, *settings, f"--user-data-dir={folder}", address]
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""What a user is told."""
+"""Messages of user errors."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tlite.errors import UserError
 
 
 def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
+    """Return the message of the user error that an action raises; it is one line."""
     with pytest.raises(UserError) as caught:
         action(*arguments, **settings)
     assert len(str(caught.value).splitlines()) == 1

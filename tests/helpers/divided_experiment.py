@@ -1,7 +1,6 @@
-"""A generator so small that it trains in a moment, of which `--sharding fsdp` divides all.
+"""A tiny generator of which `--sharding fsdp` shards every array; no report is written.
 
-With that epsilon Adam's steps are 0.1 of the gradient, and a sum in place of a mean is noticed. At
-its end nothing is drawn, which would take longer than all the rest.
+With its large epsilon Adam's steps are 0.1 times the gradient, so a sum in place of a mean shows.
 """
 
 from tlite.data import BuiltinText

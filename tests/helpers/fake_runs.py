@@ -1,4 +1,4 @@
-"""Runs that were never trained: a config, and metrics with the numbers that a test needs."""
+"""Folders of runs that were never trained: a config, and metrics that a test chooses."""
 
 import dataclasses
 import json
@@ -38,15 +38,6 @@ DATA = {"characters": 1000, "sha256": "d" * 64}
 RATE = 1000
 
 
-def varied(experiment, model=(), **training):
-    """An experiment with other fields of its model, and other numbers of its training."""
-    return dataclasses.replace(
-        experiment,
-        model=dataclasses.replace(experiment.model, **dict(model)),
-        training=dataclasses.replace(experiment.training, **training),
-    )
-
-
 def fake_run(
     folder: Path,
     experiment=GENERATOR,
@@ -58,12 +49,13 @@ def fake_run(
     others=(),
     examples=None,
 ) -> Path:
-    """A run whose measure goes to `final` (M,) at its last step, or stopped at `until`.
+    """Write a run of M seeds whose measure reaches `final` (M,) at its last step.
 
     Args:
-        tokens: what stands for the tokenizer's SHA-256.
-        others: names of further measures with the same numbers.
-        examples: what the measure is of each example (M, N), in place of `final`.
+        tokens: SHA-256 of the tokenizer.
+        until: Step at which the run was stopped.
+        others: Names of further measures with the same numbers.
+        examples: Scores of examples (M, N), used in place of `final`.
     """
     folder.mkdir(parents=True)
     content = {
@@ -90,25 +82,30 @@ def fake_run(
 
 
 def fake_study(folder: Path, variants: dict, failed=(), later=None) -> Path:
-    """A study of variants (name: run); those that failed have not got so far as a run, but for
-    what failed `later` (name: why)."""
-    common = {"experiment": {}, "data": {}, "parameters": 1}
-    why = dict.fromkeys(failed, "it was not finite") | (later or {})
+    """Write a study of variants (name: run).
+
+    Args:
+        failed: Names of variants without a run, which failed before it was created.
+        later: Reasons of failures after the run was created, by name.
+    """
+    reasons = dict.fromkeys(failed, "it was not finite") | (later or {})
     runs = variants | {name: name for name in failed}
-    listed = [
-        {"name": name, "run": run, "failed": why.get(name)} | common for name, run in runs.items()
+    common = {"experiment": {}, "data": {}, "parameters": 1}
+    entries = [
+        {"name": name, "run": run, "failed": reasons.get(name)} | common
+        for name, run in runs.items()
     ]
     folder.mkdir(exist_ok=True)
-    (folder / "study.json").write_text(json.dumps({"name": folder.name, "variants": listed}))
+    (folder / "study.json").write_text(json.dumps({"name": folder.name, "variants": entries}))
     return folder
 
 
 def metrics_lines(training, step, final, others):
-    """The lines of a step: of training, and of the validation that may follow it."""
+    """Return the training line of a step, and the line of a validation after it."""
     sign = 1 if training.best_metric == "loss" else -1
     values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
-    one = {"step": step, "split": "training"} | summarize_seeds({"loss": abs(values)})
-    yield one | {"tokens_per_second": RATE}
+    line = {"step": step, "split": "training"} | summarize_seeds({"loss": abs(values)})
+    yield line | {"tokens_per_second": RATE}
     if training.is_eval_step(step):
-        found = {"loss": abs(values), training.best_metric: values} | dict.fromkeys(others, values)
-        yield {"step": step, "split": "validation"} | summarize_seeds(found)
+        means = {"loss": abs(values)} | dict.fromkeys([training.best_metric, *others], values)
+        yield {"step": step, "split": "validation"} | summarize_seeds(means)

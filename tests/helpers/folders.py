@@ -1,4 +1,4 @@
-"""Run folders with nothing in them but what `tlite runs` reads."""
+"""Run folders that hold only the files that `tlite runs` reads."""
 
 import datetime
 import json
@@ -17,15 +17,16 @@ def write(path, content):
 def make_run(
     folder, age, *, scores=(), kind="GeneratorExperiment", best_metric="loss", steps=9, began=None
 ):
-    """A run whose config was written `age` seconds ago, validated every 3 steps, with checkpoints
-    (step, score).
+    """Write a run with checkpoints (step, score), validated every 3 steps.
 
-    It began so many seconds ago as `began` says, where config.json says it.
+    Args:
+        age: Seconds since its config was written.
+        began: Seconds since its start, written into config.json unless None.
     """
     training = to_dict(TrainingConfig(steps=steps, best_metric=best_metric, evaluate_every=3))
     experiment = {"kind": kind, "name": "tiny", "training": training}
-    said = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
-    write(folder / "config.json", {"experiment": experiment, "data": {}} | said)
+    start = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
+    write(folder / "config.json", {"experiment": experiment, "data": {}} | start)
     for step, score in scores:
         content = {"step": step, "score": score}
         write(folder / "checkpoints" / str(step) / METRICS, content)

@@ -1,19 +1,18 @@
-"""The numbers that tests/golden/expected.json pins: how each case computes them.
+"""Compute the numbers that tests/golden/expected.json pins.
 
 `tests/golden/make.py` writes them, `tests/test_golden.py` compares them. Each case names the commit
-that made it, and can be made anew by its name.
+that computed it.
 
-A loss course starts from parameters that depend on their names and shapes alone (`fill`), not from
-those that a run draws: a change of the initialisation shows in the fields "initial" and "initial
-logits" and nowhere else. Three cases have dropout, so a change of its keys leaves the others alone.
+Training starts from parameters that depend only on their names and shapes (`fill`), so a change of
+the initialisation changes only the fields "initial" and "initial logits". Three cases have dropout:
+a change of its keys leaves the other cases unchanged.
 """
 
-import contextlib
 import dataclasses
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +22,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpora import write_corpus
+from tests.helpers.runs import varied
 from tlite import functional as F
 from tlite.data import (
     LabelledText,
@@ -69,10 +69,10 @@ from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 
 FOLDER = Path(__file__).parents[1] / "golden"
-STEPS, WRITTEN = 30, 60  # of a loss course; tokens of the greedy text
+STEPS, GENERATED_TOKENS = 30, 60
 
 ORIGINAL_NAMES = {r"\bcustom\b": "own", r"\btoken_types\b": "segments"}
-"""Regular expressions of today's parameter names -> the names of eac086c, which the file has."""
+"""Regular expressions of today's parameter names -> the names in the file, those of eac086c."""
 
 SIZES = {"width": 8, "num_heads": 2, "context": 16, "num_blocks": 1, "dropout": 0.0}
 TRAINING = TrainingConfig(
@@ -120,25 +120,8 @@ def table(column: str) -> LabelledText:
     return LabelledText(path, split_by="row", **columns)  # the default of eac086c
 
 
-def varied(experiment, **fields):
-    """The experiment with other fields of its own, its model or its training."""
-    for name in ("model", "training"):
-        config = getattr(experiment, name)
-        names = [field for field in fields if hasattr(config, field)]
-        changes = {field: fields.pop(field) for field in names}
-        fields[name] = dataclasses.replace(config, **changes)
-    return dataclasses.replace(experiment, **fields)
-
-
-def corpus_experiment(folder: Path) -> GeneratorExperiment:
-    data = Corpus(str(write_corpus(folder / "corpus")))
-    return varied(
-        GENERATOR, data=data, vocabulary_size=260, batch_size=2, gradient_accumulation_steps=2
-    )
-
-
 COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]] = {
-    "generator": lambda _: varied(GENERATOR, learning_rate=0.01),  # for a text that has learned
+    "generator": lambda _: varied(GENERATOR, learning_rate=0.01),  # so that the text is learned
     "generator, dropout": lambda _: varied(
         GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)
     ),
@@ -154,7 +137,13 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
     "generator, two seeds": lambda _: varied(
         GENERATOR, seeds=2, tokenizer=BPE(300), positions="relative", schedule="cosine"
     ),
-    "corpus": corpus_experiment,
+    "corpus": lambda folder: varied(
+        GENERATOR,
+        data=Corpus(str(write_corpus(folder / "corpus"))),
+        vocabulary_size=260,
+        batch_size=2,
+        gradient_accumulation_steps=2,
+    ),
     "words": lambda _: varied(CLASSIFIER, label_smoothing=0.1),
     "words, dropout": lambda _: varied(
         CLASSIFIER,
@@ -192,14 +181,14 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
 
 
 def original_name(name: str) -> str:
-    """The name that a parameter had in eac086c."""
-    for today, before in ORIGINAL_NAMES.items():
-        name = re.sub(today, before, name)
+    """Return the name that a parameter had in eac086c."""
+    for today, original in ORIGINAL_NAMES.items():
+        name = re.sub(today, original, name)
     return name
 
 
 def fill(shapes: dict) -> dict[str, np.ndarray]:
-    """Parameters of these names and shapes: noise, around 1 for the scales of norms."""
+    """Return noise for parameters of these names and shapes, around 1 for scales of norms."""
     by_block = jax.eval_shape(unstack_blocks, shapes)
     arrays = {name: values_for(original_name(name), a.shape) for name, a in by_block.items()}
     return arrays if by_block.keys() == shapes.keys() else stack_blocks(arrays)
@@ -212,7 +201,7 @@ def values_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def moments(parameters: dict) -> dict[str, list]:
-    """Shape, mean and root mean square of each array, by its name in eac086c."""
+    """Return shape, mean and root mean square of each array by its name in eac086c."""
     parameters = unstack_blocks(parameters)
     arrays = {original_name(n): np.asarray(a, np.float64) for n, a in parameters.items()}
     return {
@@ -222,24 +211,16 @@ def moments(parameters: dict) -> dict[str, list]:
 
 
 def rounded(numbers) -> list:
-    """Lists of floats with the nine digits that tell any two of float32 apart."""
+    """Return lists of floats rounded to nine digits, which identify a float32."""
     return [float(f"{x:.9g}") if np.ndim(x) == 0 else rounded(x) for x in numbers]
 
 
-@contextlib.contextmanager
-def devices(number: int) -> Iterator[None]:
-    """Train on the first `number` devices."""
-    first = jax.devices()[:number]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "devices", lambda *_: first)
-        yield
-
-
-def course(name: str, folder: Path, number: int) -> dict:
-    """Losses of a case on `number` devices; on one also its first batch, and a text."""
+def course(name: str, folder: Path, num_devices: int) -> dict:
+    """Return losses of a case; on one device also the first batch and a greedy text."""
     numbers: dict[str, list | dict | str] = {}
-    with devices(number), pytest.MonkeyPatch.context() as patch:
-        init = Trainer.init
+    first_devices, init = jax.devices()[:num_devices], Trainer.init
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "devices", lambda *_: first_devices)
         patch.setattr(Trainer, "init", lambda t, a=None: init(t, fill(t.shapes) | dict(a or {})))
         run = Run.create(COURSES[name](folder), folder / "run")
         state, losses = run.init_state(), []
@@ -251,9 +232,9 @@ def course(name: str, folder: Path, number: int) -> dict:
     if (before := folder / "run/pretraining/metrics.jsonl").is_file():
         lines = [line["loss"] for line in read_metrics(before) if line["split"] == "training"]
         numbers["pretraining losses"] = rounded(lines)
-    if number == 1:
+    if num_devices == 1:
         numbers["first batch"] = first_batch(run.trainer)
-    if number == 1 and name == "generator":
+    if num_devices == 1 and name == "generator":
         numbers["initial"] = moments(run.trainer.init().parameters)
         numbers["greedy text"] = greedy_text(run, state)
     return numbers
@@ -262,12 +243,12 @@ def course(name: str, folder: Path, number: int) -> dict:
 def greedy_text(run, replicas) -> str:
     model = run.trainer.models(replicas.parameters)[0]
     prompt = jnp.asarray(run.tokenizer.encode("The"))
-    settings = {"num_tokens": WRITTEN, "sampler": F.greedy, "slide": 8}
+    settings = {"num_tokens": GENERATED_TOKENS, "sampler": F.greedy, "slide": 8}
     return run.tokenizer.decode(generate(model, prompt, rng=jax.random.key(0), **settings))
 
 
 def first_batch(trainer) -> list:
-    """The integers of the first seed's first batch: tokens, and labels or targets."""
+    """Return the first batch of the first seed: tokens, and labels or targets."""
     config, task, data = trainer.config, trainer.task, trainer.loader.batches(0, 1)
     key, number = fold_in(jax.random.key(config.seed), BATCH), jnp.int32(0)
     if trainer.loader.seed_axis == 0:
@@ -287,26 +268,26 @@ SMALL = {
 
 
 def shrink(config):
-    """The config with small sizes, wherever they are, and the exact attention."""
+    """Return the config and its components with small sizes and exact attention."""
     changes = {}
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), field.name
         if name in SMALL and (value or name != "bigrams"):
             changes[name] = SMALL[name]
         elif name == "function" and value in ("mixed", "auto"):
-            changes[name] = "exact"  # a bfloat16 may round another way on another machine
+            changes[name] = "exact"  # rounding to bfloat16 depends on the machine
         elif dataclasses.is_dataclass(value):
             changes[name] = shrink(value)
     return dataclasses.replace(config, **changes)
 
 
-def experiment_names() -> list[str]:
-    return list(find_experiments())
+def shipped_model(name: str) -> dict:
+    """Return initial parameters of a small shipped model, and its logits with these and `fill`."""
+    return logits_of(shrink(load_variants(name)[0].model))
 
 
 @lru_cache
 def logits_of(config) -> dict:
-    """Initial parameters of a model, and its logits with these and with those of `fill`."""
     tokens = np.random.default_rng(0).integers(0, SMALL["vocabulary_size"], (2, 6))
     inputs = (tokens, tokens[:, 1:]) if isinstance(config, Seq2SeqConfig) else (tokens,)
     if isinstance(config, ClassifierConfig):
@@ -321,13 +302,8 @@ def logits_of(config) -> dict:
     }
 
 
-def model_of(name: str) -> dict:
-    """The same of a shipped experiment's model, made small."""
-    return logits_of(shrink(load_variants(name)[0].model))
-
-
 def random_numbers() -> dict[str, list]:
-    """Numbers of the functions that the noise and the order of every run come from."""
+    """Return results of the functions that all noise and shuffling is computed by."""
     key = jax.random.key(7)
     keys = jax.random.split(key, 2)
     numbers = {
@@ -345,12 +321,11 @@ def random_numbers() -> dict[str, list]:
 
 
 def read() -> dict[str, dict]:
-    """The pinned numbers by case."""
+    """Return the pinned numbers by case."""
     return json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
 
 
 def cases() -> list[str]:
-    """The names of all cases."""
     courses = [f"course: {name}" for name in COURSES]
-    models = [f"model: {name}" for name in experiment_names()]
+    models = [f"model: {name}" for name in find_experiments()]
     return [*courses, *models, "random numbers"]

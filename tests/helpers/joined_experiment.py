@@ -1,6 +1,6 @@
-"""An experiment that trains nothing: what several processes do, for the tests of how they end.
+"""An experiment that trains nothing, for tests of how several processes end.
 
-Its name says what is done; files in the run's folder tell the test how far each process has come.
+Its name selects the behaviour; files in the run's folder show the progress of each process.
 """
 
 import signal
@@ -21,9 +21,9 @@ experiment = GeneratorExperiment("end")
 
 
 def train(experiment, folder: Path) -> None:
-    what, number = experiment.name, str(jax.process_index())
+    name, number = experiment.name, str(jax.process_index())
     (folder / f"joined-{number}").touch()
-    if what == "pause":
+    if name == "pause":
         time.sleep(60)
     assert distributed.all_gather("numbers", [number]) == [
         [str(i)] for i in range(distributed.process_count())
@@ -31,18 +31,18 @@ def train(experiment, folder: Path) -> None:
     assert distributed.broadcast_from_process0(lambda: {"a": [number, None]}) == {"a": ["0", None]}
     print("printed once", flush=True)
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
-    ones, over = np.ones(8 * jax.device_count()), NamedSharding(mesh, PartitionSpec("data"))
-    x = jax.make_array_from_callback(ones.shape, over, lambda part: ones[part])
+    ones, sharding = np.ones(8 * jax.device_count()), NamedSharding(mesh, PartitionSpec("data"))
+    x = jax.make_array_from_callback(ones.shape, sharding, lambda index: ones[index])
     step, signals = jax.jit(lambda x: x / x.sum()), [0]
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda number, _: signals.append(number))
-    for k in range(10 if what == "end" else 10**9):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda signum, _: signals.append(signum))
+    for k in range(10 if name == "end" else 10**9):
         x = step(x)
         float(jnp.sum(x.addressable_data(0)))
         (folder / f"looping-{number}").touch()
-        if what == f"fault-{number}" and k == 5:
+        if name == f"fault-{number}" and k == 5:
             raise UserError("the disk is full")
-        if what == f"bug-{number}" and k == 5:
+        if name == f"bug-{number}" and k == 5:
             raise KeyError("ours")
         if k % 20 == 0 and (agreed := max(distributed.all_gather("signals", signals[-1]))):
             (folder / f"saved-{number}").write_text(str(k))

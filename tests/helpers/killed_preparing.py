@@ -1,7 +1,7 @@
-"""Prepare a corpus in processes that are killed, one after the other: SOURCE FOLDER.
+"""Prepare a corpus (arguments: SOURCE FOLDER) in processes that are killed one after another.
 
-Each is killed before its next few renamings of a finished file, until one comes to the end; the
-number of kills is printed.
+Each is killed at one of its first renames of a finished file, until one succeeds. The number of
+kills is printed.
 """
 
 import itertools
@@ -18,7 +18,7 @@ PIECES = {"piece_size": 2000, "shard_tokens": 30_000}
 def prepare_until_killed(source: str, folder: str, limit: int) -> None:
     count = itertools.count(1)
 
-    def killing(function):
+    def kill_at_limit(function):
         def counted(*arguments, **settings):
             if next(count) == limit:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -26,7 +26,7 @@ def prepare_until_killed(source: str, folder: str, limit: int) -> None:
 
         return counted
 
-    os.rename, os.replace = killing(os.rename), killing(os.replace)
+    os.rename, os.replace = kill_at_limit(os.rename), kill_at_limit(os.replace)
     made(source, folder, **PIECES)
 
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     numbers, ends = random.Random(1), []
     while not ends or ends[-1] == -signal.SIGKILL:
         limit = numbers.randrange(2, 15)
-        if not (child := os.fork()):  # this process has no thread of JAX
+        if not (child := os.fork()):  # JAX has started no thread here
             prepare_until_killed(*sys.argv[1:], limit)
             sys.stdout.flush()
             os._exit(0)

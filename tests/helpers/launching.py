@@ -1,4 +1,4 @@
-"""Real processes, for the tests of what several of them do together."""
+"""Start real processes, alone and with `tlite launch`."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from tests.helpers.python import ROOT, SMALL_DATA
 from tlite.training.metrics import read_metrics
 
 EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
-SECONDS = 120  # for whatever is waited for, on a busy machine
+SECONDS = 120  # longest wait, on a busy machine
 
 
 class Running:
-    """`python -m WORDS`. What it has not ended by itself ends with the `with` block."""
+    """A process `python -m WORDS`, terminated at the end of the `with` block."""
 
     def __init__(self, *words: object, folder: Path = ROOT, **environment: str):
         self.process = subprocess.Popen(
@@ -32,23 +32,23 @@ class Running:
         )
 
     def children(self) -> list[int]:
-        """Their process ids, in the order of their numbers."""
+        """Return the process ids of its children, in order of creation."""
         pid = self.process.pid
         return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def wait_until(self, true: Callable[[], bool]) -> None:
-        last = time.monotonic() + SECONDS
-        while not true():
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
             assert self.process.poll() is None, self.end()
-            assert time.monotonic() < last, "waited too long"
+            assert time.monotonic() < deadline, "waited too long"
             time.sleep(0.01)
 
-    def kill(self, number: int, how: int = signal.SIGKILL) -> None:
-        """A signal to one of its children."""
-        os.kill(self.children()[number], how)
+    def kill(self, number: int, signum: int = signal.SIGKILL) -> None:
+        """Send a signal to one of its children."""
+        os.kill(self.children()[number], signum)
 
     def end(self) -> tuple[int, str, str]:
-        """Exit code, standard output, and standard error."""
+        """Wait for the end; return exit code, standard output and standard error."""
         out, err = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, out, err
 
@@ -62,24 +62,24 @@ class Running:
 
 
 def launch(command: str, folder: Path, processes: int = 2, devices: int = 1) -> Running:
-    """`tlite launch` of a command line, each process with so many CPU devices."""
+    """Start a command line with `tlite launch`, each process with `devices` CPU devices."""
     words = "tlite", "launch", "-n", processes, "--devices-each", devices, *command.split()
     return Running(*words, folder=folder, JAX_PLATFORMS="cpu")
 
 
 def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -> str:
-    """What a launch that ends well prints."""
-    with launch(command, folder, processes, devices) as run_dir:
-        code, out, err = run_dir.end()
+    """Launch a command line that succeeds, and return what it prints."""
+    with launch(command, folder, processes, devices) as running:
+        code, out, err = running.end()
     assert (code, SMALL_DATA.sub("", err)) == (0, "")
     return out
 
 
-def assert_close(found, right):
-    """Within 1e-5, which is a hundredth of what a step changes."""
-    assert found.keys() == right.keys()
-    for name in right:
-        np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-5, err_msg=name)
+def assert_close(actual, expected):
+    """Assert that arrays differ by at most 1e-5, a hundredth of a training step."""
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
 
 
 def losses_of(run, split):

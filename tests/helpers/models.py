@@ -21,7 +21,7 @@ from tlite.models.parameters import (
 )
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
-GENERATORS = {  # fields of configs that differ where a token might see a later one
+GENERATORS = {  # fields of configs that differ in which tokens attention may see
     "generator": {},
     "generator, pre-norm": {"block": "pre_norm"},
     "generator, rotary": {"positions": "rotary"},
@@ -34,11 +34,7 @@ GENERATORS = {  # fields of configs that differ where a token might see a later 
 
 
 def drawn(kind, config, *, spread=1.0):
-    """Return a model none of whose numbers is 0 or 1.
-
-    Args:
-        spread: standard deviations of the arrays; below 1 for smaller logits, with less rounding.
-    """
+    """Return a model with random arrays; `spread` multiplies their standard deviations."""
     shapes = jax.eval_shape(lambda: kind(config, rng=jax.random.key(0)))
     names = jax.eval_shape(unstack_blocks, named_arrays(shapes))
     arrays = {name: draw(name, a.shape, spread) for name, a in names.items()}

@@ -1,4 +1,4 @@
-"""What the tests of `prepare` share: a tokenizer, what a corpus holds, a process to be killed."""
+"""Prepare corpora of bytes, read them back, and prepare in another process."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Another Python, for what needs a process of its own."""
+"""Run Python and tlite commands in other processes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Ran(NamedTuple):
 
 
 def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
-    """`python WORDS` in a folder, by default as it is here with these variables; reads nothing."""
+    """Run `python WORDS` in a folder with these environment variables and no input."""
     done = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
@@ -32,7 +32,7 @@ def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-# A process that has imported what takes seconds, and forks for each command that it reads.
+# A process that imports slow modules once, and forks for each command that it reads.
 FORKS = """
 import json, os, sys, traceback
 import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.runs.run
@@ -57,7 +57,7 @@ for line in sys.stdin:
 
 @contextmanager
 def forks(folder: Path = ROOT, **environment: str) -> Iterator:
-    """A function of words: what `python -m tlite WORDS` does there, each time in a new process."""
+    """Return a function that runs `tlite WORDS`, each time in a new process of the folder."""
     settings = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"} | environment
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     command = [sys.executable, "-c", FORKS]

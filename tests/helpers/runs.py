@@ -1,4 +1,4 @@
-"""Tiny runs of classifiers and translators, to be interrupted and compared."""
+"""Tiny runs of classifiers and translators, and functions to interrupt and compare them."""
 
 import copy
 import dataclasses
@@ -67,13 +67,16 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
 
 
 def varied(experiment, **fields):
-    """Return the experiment with other fields of its own or of its data, model or training."""
-    for part in ("data", "model", "training"):
-        config = getattr(experiment, part)
-        names = [n for n in fields if hasattr(config, n) and not hasattr(experiment, n)]
-        own = dataclasses.replace(config, **{name: fields.pop(name) for name in names})
-        experiment = dataclasses.replace(experiment, **{part: own})
-    return dataclasses.replace(experiment, **fields)
+    """Return the experiment with other fields of itself or of its data, model or training."""
+    changes = {name: fields.pop(name) for name in [*fields] if hasattr(experiment, name)}
+    experiment = dataclasses.replace(experiment, **changes)
+    for component in ("data", "model", "training"):
+        config = getattr(experiment, component)
+        changes = {name: fields.pop(name) for name in [*fields] if hasattr(config, name)}
+        config = dataclasses.replace(config, **changes)
+        experiment = dataclasses.replace(experiment, **{component: config})
+    assert not fields, fields
+    return experiment
 
 
 def without_report(run):

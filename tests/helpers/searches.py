@@ -1,4 +1,4 @@
-"""Encoder-decoders that are searched for the best target."""
+"""Encoder-decoders for tests of beam search."""
 
 import dataclasses
 import functools
@@ -15,10 +15,9 @@ SIZES = {"source_vocabulary_size": V, "width": 8, "num_heads": 2, "num_blocks": 
 CONFIG = Seq2SeqConfig(V, CONTEXT, **SIZES, head=TranslatorHead("separate"), positions="learned")
 SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
 
-# Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
 RELATIVE = {"positions": "relative", "attention": Attention(windows=(3, 0)), "decoder_blocks": 2}
-SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
-SEED_OF_RECURRENT = 81  # the same, with recurrent layers in place of feed-forward ones
+SEED_OF_RELATIVE = 70  # larger seeds make models with these fields
+SEED_OF_RECURRENT = 81  # larger seeds also replace feed-forward layers by recurrent ones
 
 
 @functools.cache
@@ -28,7 +27,7 @@ def initial(config):
 
 @functools.cache
 def make_model(seed):
-    """Far from 0, so that what is written depends on all of the source and the target."""
+    """Return a model with large arrays, whose output depends on all of source and target."""
     relative = seed >= SEED_OF_RELATIVE
     config = dataclasses.replace(CONFIG, **RELATIVE) if relative else CONFIG
     if seed >= SEED_OF_RECURRENT:
@@ -42,7 +41,6 @@ def make_model(seed):
     model = jax.tree.unflatten(structure, arrays)
     positions = model.decoder.relative if relative else model.decoder.positions
     positions.table[...] = jax.device_put(4 * numbers(*positions.table.shape, seed=seed))
-    model.head.bias[...] = jax.device_put(
-        np.float32([-20.0] + [0.0] * (V - 1))
-    )  # padding is not written
+    # Padding is never generated.
+    model.head.bias[...] = jax.device_put(np.float32([-20.0] + [0.0] * (V - 1)))
     return model

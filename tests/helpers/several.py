@@ -1,6 +1,7 @@
-"""Fixtures: the runs of real processes, and what this process trains alone."""
+"""Fixtures that train in several processes, and in this process alone."""
 
 import dataclasses
+import functools
 
 import jax
 import pytest
@@ -12,26 +13,24 @@ from tlite.training import sharding
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    """The run that processes with so many devices have trained with these options."""
-    made = {}
+    """Train with (processes, devices per process, options, experiment), once each."""
 
-    def call(processes, devices, options="", experiment=EXPERIMENT):
-        if (key := (processes, devices, options, experiment)) not in made:
-            folder = tmp_path_factory.mktemp("several")
-            launched(f"train {experiment} {options} --run run", folder, processes, devices)
-            made[key] = folder / "run"
-        return Run.open(made[key])
+    @functools.cache
+    def train(processes, devices, options="", experiment=EXPERIMENT):
+        folder = tmp_path_factory.mktemp("several")
+        launched(f"train {experiment} {options} --run run", folder, processes, devices)
+        return folder / "run"
 
-    return call
+    return lambda *arguments: Run.open(train(*arguments))
 
 
 @pytest.fixture
 def alone(monkeypatch):
-    """The parameters (M, ...) and losses that this process trains on so many devices."""
+    """Train in this process on `number` devices; return parameters (M, ...) and losses."""
     monkeypatch.setattr(sharding, "MIN_SHARDED_SIZE", 64)
     devices = jax.devices()
 
-    def call(run, number, **settings):
+    def train(run, number, **settings):
         training = dataclasses.replace(run.experiment.training, **settings)
         experiment = dataclasses.replace(run.experiment, training=training)
         monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
@@ -41,4 +40,4 @@ def alone(monkeypatch):
         replicas, losses = trainer.train(trainer.init(), 0, training.steps)
         return replicas.parameters, losses["loss"]
 
-    return call
+    return train

@@ -1,4 +1,4 @@
-"""A pytest plugin that makes a skip under CI a failure, and the guarantees of tests/README.md."""
+"""A pytest plugin that fails skipped tests in CI, and the guarantees of tests/README.md."""
 
 import os
 import re
@@ -6,12 +6,12 @@ import re
 import pytest
 
 ROW = re.compile(r"\| .+ \| `([\w/]+\.py::test_\w+)` \|")
-# Skipped under CI too: filling a small disk needs the right to mount one.
+# May be skipped in CI: filling a small disk needs permission to mount one.
 ALLOWED = "tests/system/test_attack.py"
 
 
 class Skips:
-    """Under CI a test, or a file, that is skipped has failed."""
+    """In CI, skipped tests and files fail."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self):
@@ -30,11 +30,6 @@ def failed_if_skipped(report):
 
 
 def rows(readme: str) -> list[str]:
-    """Rows of the tables of guarantees; other tables are passed over."""
-    header, rule = "| guarantee | test |", "| --- | --- |"
-    found, inside = [], False
-    for line in readme.splitlines():
-        inside = line == header or (inside and line.startswith("|"))
-        if inside and line not in (header, rule):
-            found.append(line)
-    return found
+    """Return the rows of all tables of guarantees."""
+    tables = re.findall(r"^\| guarantee \| test \|\n\|.*\n((?:\|.*\n)*)", readme, flags=re.M)
+    return [row for table in tables for row in table.splitlines()]

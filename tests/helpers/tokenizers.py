@@ -1,4 +1,4 @@
-"""Tokenizers as others make them: of words, of bytes, and with a space before a text."""
+"""Tokenizers of the tokenizers library: words, bytes, and Llama's with a leading space."""
 
 from tlite.pretrained import PretrainedTokenizer
 
@@ -6,7 +6,7 @@ TEXT = "hello wörld 漢字 🎉🎉 hello"
 
 
 def words(vocabulary, unknown="[UNK]", around=(), **marks):
-    """A word is a token; what stands around a text are marks, <s> ... </s> say, as Llama's."""
+    """Return a tokenizer of words, with the tokens `around` at both ends of a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     content = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
@@ -36,7 +36,7 @@ def byte_level(trained=TEXT):
 
 
 def beginning_with_a_space(trained: str = TEXT):
-    """As Llama's older ones: "▁" is put before a text, and stands for each space in it."""
+    """Return an older Llama tokenizer: "▁" is put before a text and replaces each space."""
     import json
 
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers

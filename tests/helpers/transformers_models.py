@@ -18,21 +18,19 @@ load_file = pytest.importorskip("safetensors.numpy").load_file
 save_file = pytest.importorskip("safetensors.numpy").save_file
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
-torch.set_num_threads(1)  # of models this small
+torch.set_num_threads(1)  # faster for small models
 
 FOLDER = tempfile.TemporaryDirectory()
 # Most values differ from the defaults, so that a field that is not read changes the logits.
 VOCABULARY, PAD = 50, 49
 EAGER = {"vocab_size": VOCABULARY, "attn_implementation": "eager", "pad_token_id": PAD}
 SPECIAL = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
-LLAMA = SPECIAL | {
+SIZES = SPECIAL | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64, "rms_norm_eps": 1e-3,
+    "max_position_embeddings": 64,
 }  # fmt: skip
-BERT = SPECIAL | {
-    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 40, "num_labels": 3, "layer_norm_eps": 1e-3,
-}  # fmt: skip
+LLAMA = SIZES | {"num_key_value_heads": 2, "head_dim": 12, "rms_norm_eps": 1e-3}
+BERT = SIZES | {"max_position_embeddings": 40, "num_labels": 3, "layer_norm_eps": 1e-3}
 MODERN = BERT | {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2, "norm_eps": 1e-3}
 BART = EAGER | {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
@@ -70,10 +68,7 @@ DISTILBERT = SPECIAL | {
     "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
     "num_labels": 3,
 }  # fmt: skip
-GPT_NEOX = SPECIAL | {
-    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 64, "use_parallel_residual": False,
-}  # fmt: skip
+GPT_NEOX = SIZES | {"use_parallel_residual": False}
 BIASED = {"attention_bias": True, "mlp_bias": True}
 WINDOWED = LLAMA | {"sliding_window": 5}
 GEMMA = WINDOWED | {"query_pre_attn_scalar": 20}
@@ -128,25 +123,21 @@ SEQ2SEQ = {
 ALL = GENERATORS | ENCODERS | SEQ2SEQ
 
 
-def randomise(model, scale=0.15, seed=0):
-    """Add noise to every parameter, norms and biases included."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, values in model.state_dict().items():
-            fixed = "embed_positions" in name and "Marian" in type(model).__name__
-            if values.is_floating_point() and not fixed:
-                values.add_(scale * torch.randn(values.shape, generator=generator))
-    return model.eval()
-
-
 def make(name, **changes):
+    """Return a transformers model with noise added to every parameter."""
     architecture, settings = ALL[name]
     torch.manual_seed(0)
     cls = getattr(transformers, architecture)
     model = cls(cls.config_class(**settings | changes))
     if name == "t5 1.1":
         model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(VOCABULARY, 32))
-    return randomise(model, 0.1 if "t5" in name else 0.15)
+    generator, scale = torch.Generator().manual_seed(0), 0.1 if "t5" in name else 0.15
+    with torch.no_grad():
+        for key, values in model.state_dict().items():
+            is_fixed = name == "marian" and "embed_positions" in key
+            if values.is_floating_point() and not is_fixed:
+                values.add_(scale * torch.randn(values.shape, generator=generator))
+    return model.eval()
 
 
 @functools.cache

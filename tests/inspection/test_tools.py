@@ -200,11 +200,11 @@ def test_attention_pattern_scores_equal_those_of_loops(seed, alphabet):
 
 
 def test_heads_of_a_model_are_scored_by_their_weights():
-    model, tokens = generator(), repeated(0, T // 2, V, 2)
-    scores = jax.jit(score_attention_patterns)(model, tokens)
-    assert list(score_attention_patterns(model, jnp.asarray(tokens))) == PATTERNS
-    _, captured = jax.jit(lambda m: run(m, tokens, capture="blocks.*.attention.weights"))(model)
-    by_layer = [scores_by_loops(np.asarray(weights), tokens) for weights in captured.values()]
+    model, tokens = generator(), jnp.asarray(repeated(0, T // 2, V, 2))
+    scores = score_attention_patterns(model, tokens)
+    assert list(scores) == PATTERNS
+    _, captured = run(model, tokens, capture="blocks.*.attention.weights")
+    by_layer = [scores_by_loops(np.asarray(w), np.asarray(tokens)) for w in captured.values()]
     assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in PATTERNS})
 
 
