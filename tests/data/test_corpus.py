@@ -1,4 +1,4 @@
-"""Token files: the same windows however they are cut up, far beyond 2^32, and what is refused."""
+"""Corpora: windows across files and beyond 2^32, manifests, fingerprints and errors."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ EXAMPLE = Manifest(
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A corpus with a part of two files, of the tokens 0..7, and one of 8..11."""
+    """A corpus with a split of two files, tokens 0..7, and one of a file, tokens 8..11."""
     np.arange(5, dtype="<u2").tofile(tmp_path / "a.bin")
     np.arange(5, 8, dtype="<u2").tofile(tmp_path / "b.bin")
     np.arange(8, 12, dtype="<u2").tofile(tmp_path / "val.bin")
@@ -54,7 +54,7 @@ def rewrite(folder: Path, change) -> None:
     (folder / MANIFEST).write_text(json.dumps(content))
 
 
-# What is read
+# Windows
 
 
 @given(
@@ -62,22 +62,22 @@ def rewrite(folder: Path, change) -> None:
     st.sampled_from(["uint16", "uint32"]),
     st.randoms(use_true_random=False),
 )
-def test_files_are_one_sequence_wherever_they_are_cut(tmp_path_factory, sizes, dtype, random):
-    folder = tmp_path_factory.mktemp("cut")
-    whole = np.array([random.randrange(60_000) for _ in range(sum(sizes))], dtype)
+def test_windows_do_not_depend_on_the_files(tmp_path_factory, sizes, dtype, random):
+    folder = tmp_path_factory.mktemp("files")
+    sequence = np.array([random.randrange(60_000) for _ in range(sum(sizes))], dtype)
     files = []
     for number, end in enumerate(np.cumsum(sizes)):
         files.append(TokenFile(f"{number}.bin", sizes[number]))
-        whole[end - sizes[number] : end].astype(DTYPES[dtype]).tofile(folder / files[-1].name)
+        sequence[end - sizes[number] : end].astype(DTYPES[dtype]).tofile(folder / files[-1].name)
     tokens = Tokens(folder, files, dtype)
-    assert len(tokens) == len(whole)
+    assert len(tokens) == len(sequence)
     for _ in range(5):
-        start = random.randint(0, len(whole))
-        stop = random.randint(start, len(whole))
-        np.testing.assert_array_equal(tokens.read(start, stop), whole[start:stop])
-        starts = np.array([random.randint(0, len(whole) - (stop - start)) for _ in range(3)])
+        start = random.randint(0, len(sequence))
+        stop = random.randint(start, len(sequence))
+        np.testing.assert_array_equal(tokens.read(start, stop), sequence[start:stop])
+        starts = np.array([random.randint(0, len(sequence) - (stop - start)) for _ in range(3)])
         windows = tokens.read_windows(starts, stop - start)
-        expected = [whole[s : s + stop - start] for s in starts]
+        expected = [sequence[s : s + stop - start] for s in starts]
         np.testing.assert_array_equal(windows, np.array(expected).reshape(windows.shape))
         assert windows.dtype == np.dtype(dtype)
 
@@ -99,7 +99,7 @@ def test_more_shards_than_open_files_are_read(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_places_outside_are_mistakes(folder):
+def test_windows_outside_of_the_tokens_are_errors(folder):
     tokens = Corpus(str(folder)).open("training")
     for start, stop in ((-1, 2), (0, 9), (3, 2)):
         with pytest.raises(IndexError):
@@ -109,8 +109,8 @@ def test_places_outside_are_mistakes(folder):
             tokens.read_windows(np.array([0, start]), 2)
 
 
-def test_five_billion_tokens_take_next_to_no_memory(tmp_path):
-    """A sparse file: what lies behind 2^32 is found, and the process does not grow."""
+def test_five_billion_tokens_need_almost_no_memory(tmp_path):
+    """A sparse file: tokens beyond 2^32 are read, and the process does not grow."""
     psutil = pytest.importorskip("psutil")
     number, path = 5 * 10**9, tmp_path / "train.bin"
     with path.open("wb") as file:
@@ -118,31 +118,31 @@ def test_five_billion_tokens_take_next_to_no_memory(tmp_path):
             os.truncate(path, 2 * number)
         except OSError:
             pytest.skip("no sparse files here")
-        for place in (2**32 + 7, number - 3):
-            file.seek(2 * place)
+        for start in (2**32 + 7, number - 3):
+            file.seek(2 * start)
             file.write(np.array([11, 12, 13], "<u2").tobytes())
     tokens = Corpus(str(tmp_path), corpus_vocabulary=100).open("training")
     assert len(tokens) == number
     before = psutil.Process().memory_info().rss
-    found = tokens.read_windows(np.array([2**32 + 7, 0, number - 3]), 3)
-    np.testing.assert_array_equal(found, [[11, 12, 13], [0, 0, 0], [11, 12, 13]])
+    windows = tokens.read_windows(np.array([2**32 + 7, 0, number - 3]), 3)
+    np.testing.assert_array_equal(windows, [[11, 12, 13], [0, 0, 0], [11, 12, 13]])
     starts = np.concatenate([sample_positions(0, step, 20, number - 1025) for step in range(50)])
     assert (starts > 2**32).sum() > 80
-    for some in starts.reshape(50, 20):
-        tokens.read_windows(some, 1025)
+    for batch in starts.reshape(50, 20):
+        tokens.read_windows(batch, 1025)
     assert psutil.Process().memory_info().rss - before < 50 * 2**20
 
 
-# What is said of it
+# Manifests
 
 
-def test_a_manifest_comes_back_as_it_was(folder):
+def test_manifest_round_trip(folder):
     path = str(folder / "tokenizer.json")
     tokenizer = dataclasses.replace(EXAMPLE.tokenizer, path=path)
     assert read_manifest(folder) == dataclasses.replace(EXAMPLE, tokenizer=tokenizer)
 
 
-def test_it_says_where_it_reads(folder):
+def test_input_paths_are_the_files_of_the_split(folder):
     corpus = Corpus(str(folder))
     assert corpus.input_paths("training") == [str(folder / "a.bin"), str(folder / "b.bin")]
     assert corpus.input_paths("validation") == [str(folder / "val.bin")]
@@ -150,22 +150,15 @@ def test_it_says_where_it_reads(folder):
     assert "has no test split" in complaint(corpus.open, "test")
 
 
-def test_the_record_knows_the_data_again(folder):
-    corpus = Corpus(str(folder))
-    record = corpus.fingerprint()
-    assert json.loads(json.dumps(record)) == record == corpus.fingerprint()
-    assert record["splits"]["training"]["tokens"] == 8
-    (folder / "b.bin").write_bytes(bytes(6))
-    assert corpus.fingerprint() != record
-
-
-@pytest.mark.parametrize("place", [0, -1])
-def test_fingerprint_sees_both_ends_of_a_large_file(tmp_path, place):
+@pytest.mark.parametrize("index", [0, -1])
+def test_fingerprint_depends_on_both_ends_of_a_file(tmp_path, index):
     tokens = np.arange(2 * 10**6, dtype=np.uint16)
     tokens.tofile(tmp_path / "train.bin")
     corpus = Corpus(str(tmp_path), corpus_vocabulary=60_000)
     before = corpus.fingerprint()
-    tokens[place] += 1
+    assert json.loads(json.dumps(before)) == before == corpus.fingerprint()
+    assert before["splits"]["training"]["tokens"] == len(tokens)
+    tokens[index] += 1
     tokens.tofile(tmp_path / "train.bin")
     assert corpus.fingerprint() != before
 
@@ -174,50 +167,50 @@ def test_fingerprint_sees_both_ends_of_a_large_file(tmp_path, place):
 
 
 @pytest.fixture
-def theirs(tmp_path) -> Path:
-    """As data/*/prepare.py leaves them; whoever opens the pickle waits for ever."""
+def nanogpt(tmp_path) -> Path:
+    """Files as data/*/prepare.py writes them; opening the pickle would block forever."""
     np.arange(50, dtype=np.uint16).tofile(tmp_path / "train.bin")
     np.arange(9, dtype=np.uint16).tofile(tmp_path / "val.bin")
     os.mkfifo(tmp_path / "meta.pkl")
     return tmp_path
 
 
-def test_nanogpt_s_files_are_read_as_they_are(theirs):
-    corpus = Corpus(str(theirs), corpus_vocabulary=50)
+def test_files_of_nanogpt_are_read(nanogpt):
+    corpus = Corpus(str(nanogpt), corpus_vocabulary=50)
     np.testing.assert_array_equal(corpus.open("training").read(0, 50), np.arange(50))
     np.testing.assert_array_equal(corpus.open("validation").read(0, 9), np.arange(9))
     manifest = corpus.manifest()
     assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 50)
     assert manifest.tokenizer is manifest.end_id is manifest.splits["training"].bytes is None
     assert corpus.fingerprint()["splits"]["validation"]["tokens"] == 9
-    manifest = Corpus(str(theirs), corpus_tokenizer="gpt2").manifest()
+    manifest = Corpus(str(nanogpt), corpus_tokenizer="gpt2").manifest()
     assert manifest.tokenizer == CorpusTokenizer("pretrained", "gpt2")
     assert manifest.vocabulary_size == 0
-    assert "--corpus-tokenizer (gpt2, or" in complaint(Corpus(str(theirs)).manifest)
+    assert "--corpus-tokenizer (gpt2, or" in complaint(Corpus(str(nanogpt)).manifest)
 
 
-def test_their_shards_follow_by_name(theirs):
-    os.rename(theirs / "train.bin", theirs / "train_000001.bin")
-    np.arange(50, 60, dtype=np.uint16).tofile(theirs / "train_000002.bin")
-    tokens = Corpus(str(theirs), corpus_vocabulary=60).open("training")
+def test_shards_of_nanogpt_are_sorted_by_name(nanogpt):
+    os.rename(nanogpt / "train.bin", nanogpt / "train_000001.bin")
+    np.arange(50, 60, dtype=np.uint16).tofile(nanogpt / "train_000002.bin")
+    tokens = Corpus(str(nanogpt), corpus_vocabulary=60).open("training")
     np.testing.assert_array_equal(tokens.read(0, 60), np.arange(60))
 
 
-def test_files_with_a_header_and_of_an_odd_size_are_told(theirs):
-    manifest = Corpus(str(theirs), corpus_vocabulary=50).manifest
+def test_files_with_a_header_or_an_odd_size_are_errors(nanogpt):
+    manifest = Corpus(str(nanogpt), corpus_vocabulary=50).manifest
     for magic in (20240520, 20240801):
         header = np.zeros(256, "<i4")
         header[:3] = magic, 1, 50
-        (theirs / "train.bin").write_bytes(header.tobytes() + bytes(100))
+        (nanogpt / "train.bin").write_bytes(header.tobytes() + bytes(100))
         assert "begins with llm.c's header" in complaint(manifest)
-    (theirs / "train.bin").write_bytes(bytes(101))
+    (nanogpt / "train.bin").write_bytes(bytes(101))
     assert "train.bin has 101 bytes" in complaint(manifest)
 
 
-# What is refused
+# Errors
 
 
-def test_a_token_beyond_the_vocabulary_and_a_file_that_is_cut_off_meanwhile_are_told(folder):
+def test_large_tokens_and_truncated_files_are_errors(folder):
     tokens = Corpus(str(folder)).open("training", vocabulary_size=7)
     tokens.read(0, 7)
     assert "has the token 7, but the vocabulary has only 7" in complaint(tokens.read, 0, 8)
@@ -230,7 +223,7 @@ def change_file(**fields):
     return lambda c: c["splits"]["training"]["files"][0].update(fields)
 
 
-WRONG_VALUES = [  # a change of the manifest, and the value that the error names
+INVALID_MANIFESTS = [  # a change of the manifest, and the value that the error names
     (lambda c: c.update(format="tlite corpus 2"), "corpus.json .*'tlite corpus 2'"),
     (lambda c: c.update(dtype="object"), "corpus.json .*'object'"),
     (lambda c: c.update(vocabulary_size="300"), "corpus.json .*'str'"),
@@ -243,15 +236,15 @@ WRONG_VALUES = [  # a change of the manifest, and the value that the error names
 ]
 
 
-@pytest.mark.parametrize(("change", "value"), WRONG_VALUES)
-def test_a_wrong_value_in_a_manifest_is_named(folder, change, value):
+@pytest.mark.parametrize(("change", "value"), INVALID_MANIFESTS)
+def test_invalid_value_in_a_manifest_is_named(folder, change, value):
     rewrite(folder, change)
     assert re.search(value, complaint(Corpus(str(folder)).manifest))
 
 
 @pytest.mark.parametrize("name", ["../a.bin", "/etc/passwd", "..", "", "a\0", 3])
 @pytest.mark.parametrize("what", ["file", "tokenizer"])
-def test_no_name_leads_out_of_the_folder(folder, name, what):
+def test_file_names_outside_of_the_folder_are_errors(folder, name, what):
     def change(content):
         if what == "file":
             content["splits"]["training"]["files"][0]["name"] = name
@@ -263,14 +256,14 @@ def test_no_name_leads_out_of_the_folder(folder, name, what):
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "[" * 10**5, "\ud800"], ids=range(4))
-def test_a_manifest_that_is_none_is_told(folder, content):
+def test_manifest_that_is_not_a_json_object_is_an_error(folder, content):
     (folder / MANIFEST).write_bytes(content.encode("utf-8", "surrogatepass"))
     assert f"{folder / MANIFEST} is damaged" in complaint(Corpus(str(folder)).manifest)
 
 
 @pytest.mark.parametrize("name", ["a.bin", MANIFEST])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "missing"])
-def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
+def test_pipes_devices_and_missing_files_are_errors(folder, name, kind):
     path = folder / name
     path.unlink()
     if kind == "pipe":
@@ -283,13 +276,11 @@ def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
     assert str(value) in complaint(Corpus(str(folder)).manifest)
 
 
-def test_a_folder_that_is_none_is_told(folder, tmp_path):
-    with pytest.raises(ValueError, match="validation_tokens"):
-        Corpus(validation_tokens=0)
+def test_folders_without_a_corpus_are_errors(folder, tmp_path):
     assert "--folder" in complaint(Corpus("").manifest)
     assert "there is no folder missing" in complaint(Corpus("missing").manifest)
     (tmp_path / "empty").mkdir()
-    told = complaint(Corpus(str(tmp_path / "empty")).manifest)
-    assert "neither corpus.json nor train.bin" in told
-    told = complaint(Corpus(str(folder), corpus_vocabulary=300).manifest)
-    assert "leave --corpus-tokenizer" in told
+    message = complaint(Corpus(str(tmp_path / "empty")).manifest)
+    assert "neither corpus.json nor train.bin" in message
+    message = complaint(Corpus(str(folder), corpus_vocabulary=300).manifest)
+    assert "leave --corpus-tokenizer" in message

@@ -1,4 +1,4 @@
-"""Sources of text: what they load, what a bad file is called, and downloads from this machine."""
+"""Sources of text: content, errors of files, and downloads from a local server."""
 
 import gzip
 import hashlib
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.helpers.complaints import complaint
-from tlite.data import BuiltinText, TextFile, TinyShakespeare
+from tlite.data import TextFile, TinyShakespeare
 from tlite.data.reading import data_folder
 from tlite.data.sources import Download, download
 
@@ -21,13 +21,7 @@ def load(path, content):
     return TextFile(str(path)).load()
 
 
-def test_the_builtin_text_is_long_and_always_the_same():
-    text = BuiltinText().load()
-    assert len(text) > 400_000
-    assert text == BuiltinText().load()
-
-
-def test_tiny_shakespeare_is_the_known_file(data_folder, monkeypatch):
+def test_tiny_shakespeare_has_its_known_size(data_folder, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(data_folder))
     text = TinyShakespeare().load()
     assert len(text) == 1_115_394
@@ -36,18 +30,18 @@ def test_tiny_shakespeare_is_the_known_file(data_folder, monkeypatch):
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_line_ends_and_a_byte_order_mark_make_no_difference(tmp_path, line_end, mark):
+def test_line_ends_and_byte_order_marks_are_normalised(tmp_path, line_end, mark):
     assert load(tmp_path / "a.txt", (mark + TEXT.replace("\n", line_end)).encode()) == TEXT
 
 
-def test_a_missing_file_and_a_path_that_is_not_given_are_named(tmp_path):
-    told = complaint(TextFile(str(tmp_path / "missing.txt")).load)
-    assert told.startswith(f"there is no file {tmp_path / 'missing.txt'}: ")
-    assert "TLITE_DATA" in told
+def test_missing_files_and_paths_are_errors(tmp_path):
+    message = complaint(TextFile(str(tmp_path / "missing.txt")).load)
+    assert message.startswith(f"there is no file {tmp_path / 'missing.txt'}: ")
+    assert "TLITE_DATA" in message
     assert "--path" in complaint(TextFile().load)
 
 
-def test_a_source_says_where_it_reads(tmp_path, monkeypatch):
+def test_input_paths_are_files_or_urls(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     (tmp_path / "a.txt").touch()
@@ -67,7 +61,7 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 @dataclass(frozen=True)
 class Text(Download):
-    """A text that is fetched once, into the data folder."""
+    """A text that is downloaded into the data folder."""
 
     url: str
     file: str = "texts/a.txt"
@@ -76,7 +70,7 @@ class Text(Download):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The body at /whole; cut short, in two ways, elsewhere."""
+    """Send the body at /complete, a part of it elsewhere."""
 
     def do_GET(self):
         self.server.requests += 1
@@ -92,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(BODY)))
             head = b""
         self.end_headers()
-        self.wfile.write(head + (BODY if self.path == "/whole" else BODY[:-1000]))
+        self.wfile.write(head + (BODY if self.path == "/complete" else BODY[:-1000]))
 
     def log_message(self, *_):
         pass
@@ -121,42 +115,42 @@ REASONS = {
 
 
 @pytest.mark.parametrize("path", REASONS)
-def test_a_download_that_fails_says_what_to_do_and_leaves_nothing(server, tmp_path, path):
-    told = complaint(download, f"{server.url}/{path}", tmp_path / "new" / "a.txt", SHA256)
-    assert "check the network, or put the file there" in told
-    assert f"({REASONS[path]}" in told
+def test_failed_download_is_an_error_and_leaves_no_file(server, tmp_path, path):
+    message = complaint(download, f"{server.url}/{path}", tmp_path / "new" / "a.txt", SHA256)
+    assert "check the network, or put the file there" in message
+    assert f"({REASONS[path]}" in message
     digest = "0" * 64
-    told = complaint(download, f"{server.url}/whole", tmp_path / "a.txt", digest)
-    assert f"{SHA256}, not {digest}" in told
+    message = complaint(download, f"{server.url}/complete", tmp_path / "a.txt", digest)
+    assert f"{SHA256}, not {digest}" in message
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.parametrize("content", [BODY, b"mine"], ids=["the same", "another"])
 @pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.gz", gzip.compress)])
-def test_a_file_that_is_there_is_taken_without_a_request(
+def test_existing_file_is_used_without_a_request(
     server, tmp_path, monkeypatch, capsys, name, pack, content
 ):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / name).write_bytes(pack(content))
-    text = Text(f"{server.url}/whole")
+    text = Text(f"{server.url}/complete")
     assert text.input_paths("training") == [str(tmp_path / "texts" / name)]
     assert text.load() == content.decode()
     assert server.requests == 0
-    told = f"warning: {tmp_path / 'texts' / name} differs from the published file"
+    message = f"warning: {tmp_path / 'texts' / name} differs from the published file"
     out, err = capsys.readouterr()
-    assert (out, err[: len(told)]) == ("", told if content != BODY else "")
+    assert (out, err[: len(message)]) == ("", message if content != BODY else "")
     assert err.count("\n") == (content != BODY)
 
 
-def test_a_file_that_is_not_there_is_fetched_once(server, tmp_path, monkeypatch):
+def test_missing_file_is_downloaded_once(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     for _ in range(2):
-        assert Text(f"{server.url}/whole").load() == BODY.decode()
+        assert Text(f"{server.url}/complete").load() == BODY.decode()
     assert server.requests == 1
 
 
-def test_data_lies_in_the_cache_unless_told(tmp_path, monkeypatch):
+def test_data_folder_is_in_the_cache_by_default(tmp_path, monkeypatch):
     monkeypatch.delenv("TLITE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert data_folder() == tmp_path / "tlite"

@@ -1,4 +1,4 @@
-"""Windows of a text: every target follows its input; and places far beyond 2^32."""
+"""Windows of tokens: targets follow inputs; random positions beyond 2^32."""
 
 import jax
 import numpy as np
@@ -15,27 +15,21 @@ BELOW = st.integers(1, 2**62)
 
 
 def draw(num_tokens, seed=0, size=200):
-    """Windows of 0, 1, 2, ...: a window's first input is where it starts."""
+    """Return windows of the tokens 0, 1, 2, ...: a window's first input is its start."""
     tokens = jax.numpy.arange(num_tokens)
     return map(np.asarray, sample_windows(jax.random.key(seed), tokens, CONTEXT, size))
 
 
 @pytest.mark.parametrize("spare", [0, 1, 5])
-def test_drawn_windows_start_at_every_valid_place_and_no_other(spare):
+def test_sampled_windows_start_at_every_valid_position(spare):
     inputs, targets = draw(CONTEXT + 1 + spare)
     assert set(inputs[:, 0]) == set(range(spare + 1))
     np.testing.assert_array_equal(inputs, inputs[:, :1] + np.arange(CONTEXT))
     np.testing.assert_array_equal(targets, inputs + 1)
 
 
-def test_drawn_windows_are_a_function_of_the_key():
-    (first, _), (again, _), (other, _) = draw(100), draw(100), draw(100, seed=1)
-    assert (first == again).all()
-    assert (first != other).any()
-
-
 @given(st.integers(1, 200), st.integers(1, 20))
-def test_every_token_but_the_first_is_a_target_once(num_tokens, context):
+def test_contiguous_windows_have_each_target_once(num_tokens, context):
     tokens = np.arange(num_tokens, dtype=np.int32)
     inputs, targets, weights = contiguous_windows(tokens, context)
     counted = weights == 1
@@ -47,7 +41,7 @@ def test_every_token_but_the_first_is_a_target_once(num_tokens, context):
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_the_parts_of_a_split_are_the_whole_in_order(num_tokens, fraction):
+def test_split_tokens_keeps_all_tokens_in_order(num_tokens, fraction):
     tokens = np.arange(num_tokens)
     training, validation = split_tokens(tokens, fraction)
     np.testing.assert_array_equal(np.concatenate([training, validation]), tokens)
@@ -55,18 +49,16 @@ def test_the_parts_of_a_split_are_the_whole_in_order(num_tokens, fraction):
 
 
 @given(SEEDS, STEPS, st.integers(0, 40), st.integers(0, 40), BELOW, st.integers(0, 9))
-def test_a_number_depends_on_seed_stream_step_and_place_alone(
-    seed, step, first, number, below, stream
-):
-    whole = sample_positions(seed, step, first + number, below, stream=stream)
-    part = sample_positions(seed, step, number, below, stream=stream, first=first)
-    np.testing.assert_array_equal(part, whole[first:])
-    assert whole.dtype == np.int64
-    assert ((whole >= 0) & (whole < below)).all()
+def test_positions_are_a_function_of_seed_step_and_index(seed, step, first, number, below, stream):
+    positions = sample_positions(seed, step, first + number, below, stream=stream)
+    last = sample_positions(seed, step, number, below, stream=stream, first=first)
+    np.testing.assert_array_equal(last, positions[first:])
+    assert positions.dtype == np.int64
+    assert ((positions >= 0) & (positions < below)).all()
 
 
 @given(SEEDS, STEPS)
-def test_neighbouring_seeds_streams_and_steps_share_nothing(seed, step):
+def test_seeds_streams_and_steps_give_other_positions(seed, step):
     below = 2**62
     drawn = [
         sample_positions(seed, step, 50, below),
@@ -78,11 +70,11 @@ def test_neighbouring_seeds_streams_and_steps_share_nothing(seed, step):
 
 
 @pytest.mark.parametrize("below", [2, 7, 1000, 3 * 2**31, 5 * 10**9 - 1025])
-def test_every_part_of_the_range_is_as_likely(below):
-    """By chi squared over equal parts, at one in a million; beyond 2^31 and 2^32 too."""
+def test_positions_are_uniform(below):
+    """By chi squared over equal bins, at one in a million; beyond 2^31 and 2^32 too."""
     drawn = np.concatenate([sample_positions(3, step, 1000, below) for step in range(100)])
-    parts = min(below, 50)
-    counts = np.bincount(drawn * parts // below, minlength=parts)
-    expected = len(drawn) / parts
+    bins = min(below, 50)
+    counts = np.bincount(drawn * bins // below, minlength=bins)
+    expected = len(drawn) / bins
     statistic = ((counts - expected) ** 2 / expected).sum()
-    assert statistic < parts + 5 * (2 * parts) ** 0.5 + 20
+    assert statistic < bins + 5 * (2 * bins) ** 0.5 + 20

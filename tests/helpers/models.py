@@ -15,7 +15,6 @@ from tlite.models import Attention, FeedForward, LMHead, init_layer
 from tlite.models.parameters import (
     from_named_arrays,
     named_arrays,
-    parameter_names,
     stack_blocks,
     unstack_blocks,
 )
@@ -126,7 +125,7 @@ def assert_gradients_reach(gradients, ignored=(".key.bias", ".key_norm.bias")):
     A bias of keys shifts all scores of a query equally, which the softmax ignores.
     """
     assert_all_finite(gradients)
-    for name, leaf in zip(parameter_names(gradients), jax.tree.leaves(gradients), strict=True):
+    for name, leaf in named_arrays(gradients).items():
         assert name.endswith(ignored) or np.abs(leaf).max() > 1e-7, name
 
 

@@ -43,7 +43,7 @@ from tlite.models import (
 )
 from tlite.models.custom import probe
 from tlite.models.inputs import causal_inputs
-from tlite.models.parameters import parameter_names
+from tlite.models.parameters import named_arrays
 from tlite.models.transformer import list_blocks
 from tlite.training.precision import choose_products, with_precision
 
@@ -184,7 +184,7 @@ def test_a_function_changes_a_generator_and_has_gradients(name):
 
 def test_parameters_are_named_by_the_function_s_component():
     config = replaced(SEQ2SEQ, TOGETHER["learned"])
-    names = parameter_names(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
+    names = named_arrays(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
     per_block = [
         "attention.custom.temperature",
         "attention_norm.power",
@@ -365,7 +365,7 @@ PATTERN = {"num_blocks": 3, "block": (Block(True, attention=Latent()), Block(Tru
 
 def test_a_pattern_of_blocks_repeats_and_decodes_with_caches():
     model = drawn(make_model, replaced(GENERATOR, PATTERN))
-    layers = [{n.split(".")[0] for n in parameter_names(b.attention)} for b in model.blocks]
+    layers = [{n.split(".")[0] for n in named_arrays(b.attention)} for b in model.blocks]
     assert layers == [{"query", "down", "up"}, {"query", "key", "value", "output"}, layers[0]]
     caches = model.empty_caches(2)
     assert [type(c["attention"]) is F.KeyValues for c in caches] == [False, True, False]

@@ -78,7 +78,7 @@ def test_equal_replicas_give_the_logits_of_one(kind):
     assert_close(equal, jax.nn.log_softmax(expected))
 
 
-def test_a_logit_of_minus_infinity_stays_finite_in_the_mean():
+def test_logit_of_minus_infinity_is_finite_in_the_mean():
     """One gives token 0 only (its other logits are -inf), the other a uniform distribution."""
     model = replicas(CONFIGS["logistic"], 1)[0]
     sure, flat = (jax.tree.map(jnp.zeros_like, model) for _ in range(2))
@@ -109,7 +109,7 @@ def next_tokens(models, source, target):
     return np.log(mean[1:] / mean[1:].sum())
 
 
-def test_greedy_search_takes_the_mean_s_most_probable_token():
+def test_greedy_search_uses_the_mean_probabilities():
     models = replicas(CONFIGS["translator"])
     outputs = greedy_search(stacked(models), TOKENS, max_length=T)
     for row in range(len(TOKENS)):
@@ -123,7 +123,7 @@ def test_greedy_search_takes_the_mean_s_most_probable_token():
 
 
 @pytest.mark.parametrize("kind", ["generator", "translator"])
-def test_extend_takes_its_arguments_by_name_as_a_model_does(kind):
+def test_extend_accepts_keyword_arguments(kind):
     models = replicas(CONFIGS[kind])
     both = []
     for model in (models[0], stacked(models[:1])):
@@ -136,7 +136,7 @@ def test_extend_takes_its_arguments_by_name_as_a_model_does(kind):
 
 
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3}], ids=["greedy", "beam"])
-def test_a_search_of_equal_replicas_equals_that_of_one(search):
+def test_search_of_equal_replicas_equals_that_of_one(search):
     (model,) = replicas(CONFIGS["translator"], 1)
     sources = [np.append(np.asarray(row), END) for row in TOKENS[:, : T - 1]]
     one, many, alone = (

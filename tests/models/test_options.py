@@ -43,7 +43,7 @@ from tlite.models import (
     Sinusoidal,
     make_model,
 )
-from tlite.models.parameters import parameter_names
+from tlite.models.parameters import named_arrays
 from tlite.models.transformer import embed, final_norm
 
 V, T, D = 7, 5, 8
@@ -262,7 +262,7 @@ def test_a_target_extended_in_chunks_gives_the_full_logits(kind, name):
 
 def arrays_of(model):
     leaves = map(np.asarray, jax.tree.leaves(model))
-    return dict(zip(parameter_names(model), leaves, strict=True))
+    return dict(zip(named_arrays(model), leaves, strict=True))
 
 
 def test_zero_outputs_change_only_the_arrays_that_are_0():

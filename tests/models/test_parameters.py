@@ -105,7 +105,7 @@ def test_parameter_counts_equal_those_by_hand(kind, fields, change):
 CONFIG = GeneratorConfig(vocabulary_size=V)
 
 
-def test_parameters_are_drawn_as_documented():
+def test_initial_values_have_documented_distributions():
     kernel, limit = np.asarray(init_linear(KEY, 100, 200).kernel), np.sqrt(6 / 300)
     assert 0.99 * limit < np.abs(kernel).max() <= limit
     assert_close(kernel.std(), limit / np.sqrt(3), 1e-2)
@@ -178,7 +178,7 @@ def vectors(params, positions, width):
 
 
 CUSTOM = {"attention": Attention(scaled_attention, query_key_norm=True), "norm": scaled_norm}
-DRAWN = {
+VARIANTS = {
     "gated, output norms": {
         "feed_forward": FeedForward(gated=True),
         "block": Block(True, output_norms=True),
@@ -196,13 +196,15 @@ OTHERS = {
 }
 
 
-WORDS = [
+PRESET_VARIANTS = [
     (GeneratorConfig, {field: words[i % len(words)] for field, words in CHOICES.items()})
     for i in range(max(map(len, CHOICES.values())))
 ]
 
 
-@pytest.mark.parametrize(("kind", "fields"), [*WORDS, *itertools.product(OTHERS, DRAWN.values())])
+@pytest.mark.parametrize(
+    ("kind", "fields"), [*PRESET_VARIANTS, *itertools.product(OTHERS, VARIANTS.values())]
+)
 def test_no_two_drawn_arrays_are_correlated(kind, fields):
     sizes = {"vocabulary_size": 32, "context": 16, "width": 16, "num_heads": 1, "num_blocks": 2}
     config = kind(**sizes, **OTHERS[kind], **fields)
@@ -214,12 +216,12 @@ def test_no_two_drawn_arrays_are_correlated(kind, fields):
         assert abs(np.corrcoef(x[:size], y[:size])[0, 1]) < 0.9, (one, other)
 
 
-def test_a_gate_does_not_change_the_other_initial_layers():
+def test_gate_does_not_change_other_initial_layers():
     gated, plain = (init_layer(FeedForward(6, gated=g), KEY, CONFIG) for g in (True, False))
     assert_same((gated.hidden, gated.output), (plain.hidden, plain.output))
 
 
-def test_a_norm_of_heads_has_parameters_of_their_width():
+def test_norm_of_heads_has_their_width():
     def powers(params, x):
         return x * params.power
 

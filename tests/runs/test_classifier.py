@@ -52,7 +52,7 @@ def softmax(logits):
 # Sizes and tokenizer
 
 
-def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
+def test_vocabulary_is_that_of_labelled_training_texts(make, tmp_path):
     held_out = labelled(tmp_path / "held_out.jsonl", [("unheard of", "5"), ("never seen", "1")])
     files = {"validation": held_out.training}
     run = Run.create(make([*TEXTS, ("only three", "3")], files), tmp_path / "run")
@@ -79,7 +79,7 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), SUBWORDS], ids=str)
-def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
+def test_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
     run = Run.create(make(tokenizer=tokenizer), tmp_path / "run")
     loaded = Run.open(tmp_path / "run").tokenizer
     texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
@@ -103,7 +103,7 @@ def encode(run, texts, **changes):
 
 
 @pytest.mark.parametrize("padding", ["mask", "unknown"])
-def test_texts_are_cut_to_the_context_and_filled_up(run, padding):
+def test_texts_are_cut_or_padded_to_the_context(run, padding):
     tokens = encode(run, ["good bad", "", "good " * 50], padding=padding)
     good, bad = run.tokenizer.encode("good bad")
     fill = PADDING if padding == "mask" else run.tokenizer.unknown_id
@@ -116,10 +116,10 @@ def test_each_sentence_of_a_text_is_encoded_alone(run, padding):
     tokens = encode(run, texts, sentences=3, padding=padding)
     assert tokens.shape == (3, 3, 12)
     for rows, text in zip(tokens, texts, strict=True):
-        parts = sentences(text)[:3]
-        alone = encode(run, parts, padding=padding)
-        np.testing.assert_array_equal(rows[: len(parts)], alone.reshape(-1, 12))
-        assert (rows[len(parts) :] == PADDING).all()
+        split = sentences(text)[:3]
+        alone = encode(run, split, padding=padding)
+        np.testing.assert_array_equal(rows[: len(split)], alone.reshape(-1, 12))
+        assert (rows[len(split) :] == PADDING).all()
 
 
 def test_only_labelled_examples_are_encoded_in_any_chunks(run, monkeypatch):
@@ -163,7 +163,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["words", "bpe", "transformer", "sentences"])
-def test_predictions_have_accuracy_and_loss_of_the_validation(trained, name):
+def test_predictions_have_the_scores_of_the_validation(trained, name):
     run = trained(name)
     first, _, validation = (
         line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"
@@ -215,7 +215,7 @@ def test_probabilities_of_sentences_are_joined_as_by_hand(trained):
         np.testing.assert_allclose(row, [1 - expected, expected], atol=1e-5)
 
 
-def test_a_text_is_predicted_alone_as_among_others(trained):
+def test_prediction_does_not_depend_on_other_texts(trained):
     run = trained("transformer")
     examples = [*run.data.train, *run.data.validation]
     assert len(examples) > 64  # more than a batch
@@ -237,7 +237,7 @@ def test_replicas_share_one_compiled_prediction(trained, monkeypatch):
     assert (len(predictions), len(traced)) == (2, 1)
 
 
-def test_training_ends_with_accuracies_of_model_and_baseline(trained, capsys):
+def test_report_has_accuracies_of_model_and_baseline(trained, capsys):
     run = trained("words")
     capsys.readouterr()
     Run.open(run.dir.path).train()
@@ -253,7 +253,7 @@ def test_training_ends_with_accuracies_of_model_and_baseline(trained, capsys):
     assert {path.name for path in run.dir.plots.iterdir()} == {"loss.png", "accuracy.png"}
 
 
-def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys):
+def test_streamed_data_trains_bitwise_identically(trained, make, tmp_path, capsys):
     streamed = Run.create(make(4 * TEXTS, {"stream": True}, sentences=3), tmp_path / "streamed")
     streamed.train()
     assert "not fitted, as the texts are streamed" in capsys.readouterr().out
@@ -262,7 +262,7 @@ def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("texts", [("alpha beta", "gamma delta"), ("?", "...")])
-def test_a_run_trains_where_the_baseline_can_not_be_fitted(make, tmp_path, texts):
+def test_run_trains_without_a_fitted_baseline(make, tmp_path, texts):
     run = Run.create(make(list(zip(texts, "51", strict=True)), seeds=1, steps=1), tmp_path / "run")
     run.train()
     assert (run.dir.plots / "accuracy.png").exists()
@@ -325,7 +325,7 @@ def predicted(run, split):
 
 
 @pytest.mark.parametrize(("split", "replica"), [("training", 0), ("validation", 1), ("test", 1)])
-def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report, split, replica):
+def test_confusions_and_scores_equal_those_by_hand(stars, drawn, report, split, replica):
     classes = stars.experiment.data.classes
     out = report(stars, split=split, replica=replica)
     _, labels, probabilities = predicted(stars, split)
@@ -345,7 +345,7 @@ def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report
     assert shown == {(column, row): str(n) for (row, column), n in np.ndenumerate(counts)}
 
 
-def test_the_printed_accuracy_is_the_mean_over_replicas(stars, drawn, report):
+def test_printed_accuracy_is_the_mean_over_replicas(stars, drawn, report):
     out = report(stars, split="training")
     _, labels, probabilities = predicted(stars, "training")
     right = 100.0 * (probabilities.argmax(-1) == labels)
@@ -378,7 +378,7 @@ def test_unlabelled_texts_are_not_scored(binary, drawn, report):
     assert 3 <= len(shown) == len({*shown})  # of identical texts one
 
 
-def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
+def test_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
     out = report(stars, split="training")
     texts, labels, (probabilities, _) = predicted(stars, "training")
     most, right = probabilities.max(-1), probabilities.argmax(-1) == labels
@@ -394,14 +394,14 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
             assert float(certainty) == pytest.approx(probability, abs=6e-4)
 
 
-def test_a_split_without_labels_is_an_error(binary):
+def test_split_without_labels_is_an_error(binary):
     assert "no text of the test split" in complaint(binary.evaluate, split="test")
 
 
 # Pictures
 
 
-def test_pictures_group_texts_by_true_labels_also_unknown_ones(binary, stars, drawn, report):
+def test_pictures_group_texts_by_label_values(binary, stars, drawn, report):
     report(stars, split="training")
     assert drawn["training-probability"].get_ylabel() == "probability of the true class"
     report(binary)

@@ -33,7 +33,7 @@ TINY = GeneratorExperiment(
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A project folder whose TLITE_DATA is relative, and a folder beside it."""
+    """A project folder with a relative TLITE_DATA, and a folder beside it."""
     (tmp_path / "other").mkdir()
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
@@ -45,7 +45,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["text", "in the data folder", "corpus"])
-def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
+def test_run_is_opened_from_another_folder(kind, here, monkeypatch):
     data = TextFile("my.txt")
     if kind == "in the data folder":
         (here / "my.txt").rename(here / "data" / "my.txt")
@@ -59,7 +59,7 @@ def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
     assert again.experiment == created.experiment
 
 
-def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
+def test_moved_data_is_used_if_it_is_unchanged(here, monkeypatch):
     Run.create(TINY, Path("run"))
     monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
@@ -74,7 +74,7 @@ def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["text", "corpus"])
-def test_a_new_run_takes_no_namesake_of_its_data(kind, here, monkeypatch):
+def test_new_run_ignores_other_data_of_the_same_name(kind, here, monkeypatch):
     write_corpus(here / "data" / "mine")
     (here / "data" / "my.txt").write_text("a text of another's\n" * 20)
     monkeypatch.setenv("TLITE_DATA", str(here / "data"))
@@ -102,7 +102,7 @@ class OwnSplit(OwnText):
 class OwnRows(OwnText):
     classes = "a", "b"
 
-    def examples(self, part):
+    def examples(self, split):
         return [("a text", 0), ("another", 1)]
 
     pairs = examples
@@ -122,7 +122,7 @@ CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
         (TRANSLATOR, OwnRows(), ""),
     ],
 )
-def test_a_user_data_class_lacking_an_attribute_is_an_error(
+def test_missing_attribute_of_a_data_class_is_an_error(
     experiment, data, missing, without_type_checks
 ):
     with pytest.raises(UserError, match=missing) if missing else nullcontext():
@@ -137,9 +137,7 @@ def test_a_user_data_class_lacking_an_attribute_is_an_error(
         (TranslatorRun, TRANSLATOR, OwnRows()),
     ],
 )
-def test_a_user_data_class_returning_another_type_is_an_error(
-    kind, experiment, data, without_type_checks
-):
+def test_wrong_type_from_a_data_class_is_an_error(kind, experiment, data, without_type_checks):
     with pytest.raises(UserError, match=r"int|tuple"):
         kind.load_data(dataclasses.replace(experiment, data=data))
 
@@ -173,7 +171,7 @@ def test_downloaded_data_keeps_its_folder(here, monkeypatch):
     assert resolved.with_paths().data.folder == str(Path("data").absolute())
 
 
-def test_variants_with_the_same_table_choose_its_columns_once(here, capsys):
+def test_variants_choose_the_columns_of_a_table_once(here, capsys):
     pytest.importorskip("datasets")
     rows = "".join(f"word {i},{i % 2}\n" for i in range(40))
     (here / "a.csv").write_text(f"text,label\n{rows}")

@@ -22,7 +22,7 @@ from tests.helpers.runs import (
     train,
 )
 from tlite import functional as F
-from tlite.data import TextFile
+from tlite.data import TextFile, split_tokens
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.experiment import (
@@ -39,13 +39,13 @@ from tlite.runs import GeneratorRun, Run
 from tlite.runs.generator import (
     TextSplit,
     corpus_splits,
+    document_end_id,
     end_ids,
-    end_of_documents,
     fit_vocabulary,
     make_tokenizer,
+    open_corpus_tokenizer,
     prompt_tokens,
     text_splits,
-    tokenizer_of,
 )
 from tlite.runs.models import load
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
@@ -58,11 +58,11 @@ pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 TEXT = "".join(DOCUMENTS)
-LEARNED_FROM, HELD_OUT = TEXT[: -round(0.1 * len(TEXT))], TEXT[-round(0.1 * len(TEXT)) :]
+TRAIN_TEXT, VALIDATION_TEXT = split_tokens(TEXT, 0.1)
 MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0)
 TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
 TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
-CONTEXT = 16  # of parts that nothing is trained on
+CONTEXT = 16  # of splits that no model is trained on
 LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
 TEXT_TOKENIZERS = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
 ALL_TOKENIZERS = TEXT_TOKENIZERS | {"numbers": NumberTokenizer(9)}
@@ -90,19 +90,19 @@ def numbers(corpus, tmp_path_factory):
     return Corpus(str(copy), corpus_vocabulary=257)
 
 
-def experiment(of, **changes):
-    made = GeneratorExperiment("tiny", of, MODEL, TRAINING, prompt="12 bottles")
-    return dataclasses.replace(made, **changes)
+def experiment(data, **changes):
+    tiny = GeneratorExperiment("tiny", data, MODEL, TRAINING, prompt="12 bottles")
+    return dataclasses.replace(tiny, **changes)
 
 
-def parts(corpus, **changes):
+def split_corpus(corpus, **changes):
     corpus = dataclasses.replace(corpus, **changes)
     model = GeneratorConfig(vocabulary_size=257, context=CONTEXT)
-    splits = corpus_splits(experiment(corpus, model=model), tokenizer_of(corpus), corpus)
+    splits = corpus_splits(experiment(corpus, model=model), open_corpus_tokenizer(corpus), corpus)
     return dict(zip(("training", "validation"), splits, strict=True))
 
 
-def splits_of(text, tokenizer, context, fraction, **changes):
+def split_text(text, tokenizer, context, fraction, **changes):
     source = TextFile("-", validation_fraction=fraction)
     model = dataclasses.replace(MODEL, context=context)
     return text_splits(experiment(source, model=model, **changes), tokenizer, text)
@@ -115,11 +115,11 @@ def saved_tokenizer(folder):
 # Tokenizers
 
 
-def test_settings_make_their_tokenizers(tmp_path):
+def test_make_tokenizer_by_settings(tmp_path):
     kinds = {Characters(): CharTokenizer, Bytes(): ByteTokenizer, BPE(280): type(LEARNED)}
-    for chosen, kind in kinds.items():
-        same, tokenizer = make_tokenizer(chosen, TEXT, 0.1)
-        assert (same, type(tokenizer)) == (chosen, kind)
+    for settings, kind in kinds.items():
+        resolved, tokenizer = make_tokenizer(settings, TEXT, 0.1)
+        assert (resolved, type(tokenizer)) == (settings, kind)
     LEARNED.save(tmp_path)
     resolved, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
     assert resolved.path == str(tmp_path.resolve())
@@ -129,14 +129,14 @@ def test_settings_make_their_tokenizers(tmp_path):
         make_tokenizer(TokenizerFile(str(tmp_path), "0"), TEXT, 0.1)
 
 
-def test_pieces_are_learned_from_the_training_part_only():
+def test_pieces_are_learned_from_the_training_split():
     text = "the cat " * 90 + "zzzzzzzz" * 10
-    full, learned = (make_tokenizer(BPE(300), text, part)[1] for part in (0.001, 0.1))
+    full, learned = (make_tokenizer(BPE(300), text, fraction)[1] for fraction in (0.001, 0.1))
     assert len(full.encode("zzzzzzzz")) < 8 == len(learned.encode("zzzzzzzz"))
 
 
 @each
-def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
+def test_saved_tokenizer_is_recognised_by_its_file(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.json")
     again = saved_tokenizer(tmp_path)
     assert (type(again), len(again)) == (type(tokenizer), len(tokenizer))
@@ -144,24 +144,18 @@ def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
     assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
 
 
-def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
+def test_changed_tokenizer_of_a_corpus_is_an_error(tmp_path):
     for number, tokenizer in enumerate([CharTokenizer(TEXT), learn_bpe([TEXT], 300)]):
         folder = write_corpus(tmp_path / str(number), tokenizer)
-        opened = tokenizer_of(Corpus(str(folder)))
+        opened = open_corpus_tokenizer(Corpus(str(folder)))
         assert opened.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
         path = folder / "tokenizer.json"
         path.write_text(path.read_text() + " ")
         with pytest.raises(UserError, match="has changed"):
-            tokenizer_of(Corpus(str(folder)))
+            open_corpus_tokenizer(Corpus(str(folder)))
 
 
-def test_vocabularies_of_different_tokenizers_differ():
-    ours = learn_bpe([TEXT], 300)
-    assert ours.has_same_vocabulary(learn_bpe([TEXT], 300))
-    assert not any(map(ours.has_same_vocabulary, (learn_bpe([TEXT], 290), ByteTokenizer())))
-
-
-def test_an_embedding_may_have_more_rows_than_there_are_subwords():
+def test_embedding_may_have_more_rows_than_subwords():
     assert fit_vocabulary(0, LEARNED) == 280
     assert fit_vocabulary(320, LEARNED) == 320
     assert fit_vocabulary(0, LEARNED, at_least=400) == 400
@@ -174,90 +168,91 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
             fit_vocabulary(size, tokenizer)
 
 
-def test_unknown_characters_of_a_pretrained_model_are_counted(capsys):
+def test_characters_unknown_to_a_pretrained_model_warn(capsys):
     tokenizer = PretrainedTokenizer(*CharTokenizer("ab ").to_hugging_face())
-    splits_of("a☃ b☃ " * 10, tokenizer, 4, 0.2, init_from=Pretrained("x"))
+    split_text("a☃ b☃ " * 10, tokenizer, 4, 0.2, init_from=Pretrained("x"))
     assert "20 of 60" in capsys.readouterr().err
 
 
 @each
-def test_without_a_prompt_the_mark_between_texts_starts(tokenizer):
+def test_empty_prompt_is_the_end_token(tokenizer):
     ends = {ByteTokenizer: [256], type(LEARNED): [LEARNED.eos_id]}.get(type(tokenizer), [])
     assert end_ids(tokenizer) == ends
     assert prompt_tokens(tokenizer, "1").tolist() == tokenizer.encode("1").tolist()
     if ends:
         assert prompt_tokens(tokenizer, "").tolist() == ends
-        return
-    for prompt, message in (("", "prompt is empty"), (" ", "has no token")):
-        if not len(tokenizer.encode(prompt)):
-            with pytest.raises(UserError, match=message):
-                prompt_tokens(tokenizer, prompt)
+    else:
+        with pytest.raises(UserError, match="prompt '' has no token"):
+            prompt_tokens(tokenizer, "")
 
 
-def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
-    assert end_of_documents(corpus, ByteTokenizer()) is None
-    apart = [dataclasses.replace(one, separate_documents=True) for one in (corpus, numbers)]
-    assert [end_of_documents(one, ByteTokenizer()) for one in apart] == [256, 256]
+def test_document_end_is_that_of_manifest_or_tokenizer(corpus, numbers):
+    assert document_end_id(corpus, ByteTokenizer()) is None
+    separate = [dataclasses.replace(c, separate_documents=True) for c in (corpus, numbers)]
+    assert [document_end_id(c, ByteTokenizer()) for c in separate] == [256, 256]
     with pytest.raises(UserError, match="separate_documents"):
-        end_of_documents(apart[1], NumberTokenizer(257))
+        document_end_id(separate[1], NumberTokenizer(257))
 
 
-# Parts of texts and corpora
+# Splits of texts and corpora
 
 
 @pytest.mark.parametrize("name", TEXT_TOKENIZERS)
 @given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
-def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
+def test_splits_of_a_text_have_its_characters_and_bytes(name, text, fraction):
     tokenizer = ALL_TOKENIZERS[name]
-    splits = splits_of(text, tokenizer, CONTEXT, fraction)
+    splits = split_text(text, tokenizer, CONTEXT, fraction)
     texts = [tokenizer.decode(split.tokens) for split in splits]
     assert "".join(texts) == text
-    for part, own in zip(splits, texts, strict=True):
-        assert tokenizer.byte_sizes()[part.tokens].sum() == len(own.encode())
-        np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
+    for split, content in zip(splits, texts, strict=True):
+        assert tokenizer.byte_sizes()[split.tokens].sum() == len(content.encode())
+        np.testing.assert_array_equal(split.tokens, tokenizer.encode(content))
 
 
 @pytest.mark.parametrize("tokenizer", TEXT_TOKENIZERS.values(), ids=TEXT_TOKENIZERS)
-def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
-    for part in splits_of(TEXT, tokenizer, CONTEXT, 0.1):
-        size = len(tokenizer.decode(part.tokens[1:]).encode())
-        assert part.targets_per_byte == part.tokens_per_byte == (len(part) - 1) / size
+def test_targets_per_byte_of_a_text_are_exact(tokenizer):
+    for split in split_text(TEXT, tokenizer, CONTEXT, 0.1):
+        size = len(tokenizer.decode(split.tokens[1:]).encode())
+        assert split.targets_per_byte == split.tokens_per_byte == (len(split.tokens) - 1) / size
 
 
-def test_bytes_of_a_corpus_are_those_of_the_manifest(corpus, numbers):
-    part = parts(corpus)["validation"]
+def test_targets_per_byte_of_a_corpus_are_exact(corpus, numbers):
+    split = split_corpus(corpus)["validation"]
     size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
-    assert part.tokens_per_byte == len(part) / size
-    assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
-    assert parts(numbers)["validation"].targets_per_byte is None
+    assert split.tokens_per_byte == len(split.tokens) / size
+    assert split.targets_per_byte == pytest.approx((len(split.tokens) - 1) / (size - 1), rel=1e-12)
+    assert split_corpus(numbers)["validation"].targets_per_byte is None
 
 
-def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
-    part = parts(corpus)["training"]
-    tokens = part.tokens.read(0, len(part)).astype(np.int32)
-    text = TextSplit(part.tokenizer, CONTEXT, tokens, None)
-    for actual, expected in zip(part.windows(), text.windows(), strict=True):
+def test_corpus_has_the_windows_of_a_text(corpus):
+    split = split_corpus(corpus)["training"]
+    tokens = split.tokens.read(0, len(split.tokens)).astype(np.int32)
+    text = TextSplit(split.tokenizer, CONTEXT, tokens, None)
+    for actual, expected in zip(split.windows(), text.windows(), strict=True):
         np.testing.assert_array_equal(actual, expected)
-    assert part.targets_per_byte == text.targets_per_byte
+    assert split.targets_per_byte == text.targets_per_byte
 
 
-def test_windows_of_a_large_part_lie_all_over_it_without_overlap(corpus):
-    part = parts(corpus, validation_tokens=10 * CONTEXT)["training"]
-    tokens = part.tokens.read(0, len(part)).tolist()
-    inputs, targets, weights = part.windows()
+def test_validation_windows_are_spread_without_overlap(corpus):
+    split = split_corpus(corpus, validation_tokens=10 * CONTEXT)["training"]
+    tokens = split.tokens.read(0, len(split.tokens)).tolist()
+    inputs, targets, weights = split.windows()
     assert weights.all()
     windows = np.c_[inputs, targets[:, -1]].tolist()
     starts = [i * (len(tokens) - CONTEXT - 1) // 9 for i in range(10)]
     assert windows == [tokens[start : start + CONTEXT + 1] for start in starts]
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
     assert min(np.diff(starts)) >= CONTEXT
-    assert parts(corpus, validation_tokens=1)["validation"].windows()[0].shape == (1, CONTEXT)
+    assert split_corpus(corpus, validation_tokens=1)["validation"].windows()[0].shape == (
+        1,
+        CONTEXT,
+    )
 
 
-def test_windows_are_read_by_seed_step_and_row(corpus):
-    part = parts(corpus)["training"]
+def test_training_windows_depend_on_seed_step_and_row(corpus):
+    split = split_corpus(corpus)["training"]
     config = TrainingConfig(steps=9, batch_size=4, gradient_accumulation_steps=2, seed=5)
-    loader = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    loader = split.make_loader(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
     batches = np.asarray(loader.batches(3, 2))[0]
     again = np.asarray(loader.batches(4, 1))[0]
     loader.close()
@@ -273,9 +268,9 @@ def test_windows_are_read_by_seed_step_and_row(corpus):
 def trained(text, corpus, tmp_path_factory):
     """Return a trained run by name: a tokenizer on the text, or a corpus; each trains once."""
     runs, folder = {}, tmp_path_factory.mktemp("runs")
-    apart = dataclasses.replace(corpus, separate_documents=True)
-    experiments = {"together": experiment(corpus), "apart": experiment(apart)}
-    experiments |= {n: experiment(text, tokenizer=chosen) for n, chosen in TOKENIZERS.items()}
+    separate = dataclasses.replace(corpus, separate_documents=True)
+    experiments = {"together": experiment(corpus), "separate": experiment(separate)}
+    experiments |= {n: experiment(text, tokenizer=t) for n, t in TOKENIZERS.items()}
 
     def trained(name):
         if name not in runs:
@@ -301,12 +296,12 @@ def total_nats(run, tokens):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
-def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, trained, capsys):
+def test_bits_per_byte_equal_those_by_hand(tokenizer, trained, capsys):
     run = trained(tokenizer)
-    tokens = run.tokenizer.encode(HELD_OUT)
-    assert run.tokenizer.decode(tokens) == HELD_OUT
+    tokens = run.tokenizer.encode(VALIDATION_TEXT)
+    assert run.tokenizer.decode(tokens) == VALIDATION_TEXT
     first = len(run.tokenizer.decode(tokens[:1]).encode())
-    bits = total_nats(run, tokens) / math.log(2) / (len(HELD_OUT.encode()) - first)
+    bits = total_nats(run, tokens) / math.log(2) / (len(VALIDATION_TEXT.encode()) - first)
     line = read_metrics(run.dir.metrics)[-1]
     assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
     assert_has_examples(run)
@@ -319,10 +314,10 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, trained, capsys):
     )
 
 
-def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
+def test_external_tokenizer_is_saved_with_the_run(text, tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()
-    learn_bpe([LEARNED_FROM], 280).save(folder)  # as "bpe" does: the programs are the same
+    learn_bpe([TRAIN_TEXT], 280).save(folder)  # as "bpe" does: the programs are the same
     run = train(experiment(text, tokenizer=TokenizerFile(str(folder))), tmp_path / "run")
     saved = run.experiment.tokenizer
     assert saved.path == str(folder)
@@ -333,7 +328,7 @@ def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
     assert "bits_per_byte" in read_metrics(run.dir.metrics)[-1]
 
 
-def test_a_model_is_loaded_where_jax_has_no_cpu(trained, monkeypatch):
+def test_model_is_loaded_without_a_cpu_backend(trained, monkeypatch):
     run, devices = trained("bytes"), jax.local_devices
 
     def without_cpu(*_, backend=None):
@@ -346,7 +341,7 @@ def test_a_model_is_loaded_where_jax_has_no_cpu(trained, monkeypatch):
     assert np.isfinite(model.embedding.table[...]).all()
 
 
-def test_a_report_neither_validates_nor_needs_memory(text, tmp_path, monkeypatch, capsys):
+def test_report_does_not_validate_again_or_need_memory(text, tmp_path, monkeypatch, capsys):
     run, evaluate, steps = Run.create(experiment(text), tmp_path / "run"), Trainer.evaluate, []
 
     def counted(trainer, parameters, batches, **settings):
@@ -371,22 +366,22 @@ def test_a_report_neither_validates_nor_needs_memory(text, tmp_path, monkeypatch
 # Corpora
 
 
-def test_a_corpus_is_learned_and_resumed_to_the_same_bits(trained, tmp_path, monkeypatch):
-    apart = trained("apart")
-    assert isinstance(apart.tokenizer, ByteTokenizer)
+def test_resume_on_a_corpus_is_bitwise_identical(trained, tmp_path, monkeypatch):
+    run = trained("separate")
+    assert isinstance(run.tokenizer, ByteTokenizer)
     with monkeypatch.context() as patch:
         interrupt(patch, 3, pretraining=True)
-        stopped(start_like(apart, tmp_path / "cut").train)
-    assert_same_state(resume(tmp_path / "cut"), apart)
+        stopped(start_like(run, tmp_path / "cut").train)
+    assert_same_state(resume(tmp_path / "cut"), run)
 
 
-def test_documents_apart_have_another_loss_than_together(trained):
-    together, apart = (trained(name) for name in ("together", "apart"))
-    losses = [read_metrics(run.dir.metrics)[-1]["loss"] for run in (together, apart)]
+def test_separate_documents_are_masked(trained):
+    runs = [trained(name) for name in ("together", "separate")]
+    losses = [read_metrics(run.dir.metrics)[-1]["loss"] for run in runs]
     assert losses[0] != losses[1]
     # The validation loss is that of the model with the mask.
-    model = apart.trainer.models(apart.parameters("last")[0])[0]
-    inputs, targets, weights = apart.data.validation.windows()
+    model = runs[1].trainer.models(runs[1].parameters("last")[0])[0]
+    inputs, targets, weights = runs[1].data.validation.windows()
 
     @jax.jit
     def masked(model, inputs, targets):
@@ -397,9 +392,9 @@ def test_documents_apart_have_another_loss_than_together(trained):
     assert losses[1] == pytest.approx(float(expected.sum() / weights.sum()), rel=1e-5)
 
 
-def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
+def test_first_loss_is_that_of_the_sampled_windows(trained):
     run = trained("together")
-    loader = run.data.train.fed()(TRAINING, run.trainer.mesh)
+    loader = run.data.train.make_loader(TRAINING, run.trainer.mesh)
     windows = np.asarray(jax.device_get(loader.batches(0, 1)))[0, 0, 0].astype(np.int32)
     loader.close()
     model = run.trainer.models(run.trainer.init().parameters)[0]
@@ -408,7 +403,7 @@ def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
     assert first == pytest.approx(float(losses.mean()), rel=1e-5)
 
 
-def test_a_corpus_of_nanogpt_is_learned_as_it_is(numbers, trained, tmp_path):
+def test_training_on_files_of_nanogpt(numbers, trained, tmp_path):
     run = train(experiment(numbers, prompt="1 2"), tmp_path / "run")
     assert_same_state(run, trained("together"))
     assert "bits_per_byte" not in read_metrics(run.dir.metrics)[-1]

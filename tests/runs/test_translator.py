@@ -56,18 +56,19 @@ def sentences(tmp_path):
 # Sizes and lengths
 
 
-def test_the_sizes_of_the_model_are_the_tokenizers(trained):
+def test_model_has_the_sizes_of_the_tokenizer(trained):
     model = trained.experiment.model
     size = len(trained.tokenizer)
     assert (model.vocabulary_size, model.source_vocabulary_size) == (size, size)
 
 
 def test_separate_subwords_have_separate_embeddings(tmp_path):
-    apart = {"tokenizer": PairSubwords(pieces=20, joint=False), "head": TranslatorHead("separate")}
-    assert not Run.create(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
+    tokenizer, head = PairSubwords(pieces=20, joint=False), TranslatorHead("separate")
+    separate = varied(TRANSLATOR, tokenizer=tokenizer, head=head)
+    assert not Run.create(separate, tmp_path / "run").tokenizer.joint
 
 
-def test_a_sentence_beyond_the_context_is_named_before_writing(sentences, tmp_path):
+def test_sentence_beyond_the_context_is_an_error(sentences, tmp_path):
     message = complaint(Run.create, sentences, tmp_path / "run")
     assert re.match(r"line 3 of .*a\.en and .*a\.de has 1\d tokens, .* context of 8", message)
     assert "--context" in message
@@ -75,7 +76,7 @@ def test_a_sentence_beyond_the_context_is_named_before_writing(sentences, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_path):
+def test_truncated_sentences_keep_their_end_symbol(sentences, tmp_path):
     run = Run.create(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
     texts = [pair.source for pair in run.data.train]
     full = run.tokenizer.encode_sources(texts)
@@ -121,7 +122,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(trained, tmp_path):
         jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
-def test_the_average_is_the_mean_of_the_last_checkpoints(trained):
+def test_average_is_the_mean_of_the_last_checkpoints(trained):
     checkpoints = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
     parameters, step = trained.parameters("average")
     assert step == STEPS
@@ -166,7 +167,7 @@ def test_lower_case_outputs_are_scored_in_lower_case(sentences, tmp_path, monkey
     assert "case:mixed" not in out  # it would be 0
 
 
-def test_a_model_is_loaded_without_its_data(trained):
+def test_model_is_loaded_without_its_data(trained):
     parameters = trained.parameters("last")[0]
     alone, _ = load_run(trained.dir, "last", 1)
     among = trained.trainer.models(parameters)[1]

@@ -1,4 +1,4 @@
-"""Subwords, of one language and of two: learned pieces, ids and back; BLEU."""
+"""Subwords of one language and of pairs: training, round trips, files; BLEU."""
 
 import math
 import unicodedata
@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
-from tlite.text.subwords import END_ID, PAD_ID, START_ID, bleu, exact_match
-from tlite.text.subwords import SPECIALS as OF_PAIRS
+from tlite.text.subwords import END_ID, PAD_ID, SPECIALS, START_ID, bleu, exact_match
 
 TEXTS = [
     "The lower the tower, the wider the view; the widest tower is the lowest.",
@@ -18,7 +17,6 @@ TEXTS = [
     "Un café à Genève? Oui, un grand café.",
 ] * 3
 TARGETS = ["Je höher der Turm, je weiter der Blick.", "Sie verkauft Muscheln, 10 für 3!"] * 3
-SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 KNOWN = "".join(sorted(set("".join(TEXTS).lower())))
 BPE = SubwordTokenizer.train(TEXTS, 90, specials=SPECIALS)
 JOINT, SEPARATE = (PairTokenizer.train(TEXTS, TARGETS, 90, joint=joint) for joint in (True, False))
@@ -31,16 +29,16 @@ source_text = st.text("".join(sorted(set("".join(TEXTS)))), max_size=20)
 target_text = st.text("".join(sorted(set("".join(TARGETS)))), max_size=20)
 
 
-# There and back
+# Round trips
 
 
 @given(known_text)
 @example("  two spaces")
-def test_bpe_gives_text_of_known_characters_back_in_lower_case(text):
+def test_decode_gives_known_text_in_lower_case(text):
     assert BPE.decode(BPE.encode(text)) == text.lower().lstrip(" ")
 
 
-def test_composed_and_decomposed_letters_have_the_same_ids():
+def test_composed_and_decomposed_letters_have_equal_ids():
     composed, decomposed = (unicodedata.normalize(form, TEXTS[2]) for form in ("NFC", "NFD"))
     assert composed != decomposed
     assert BPE.encode(decomposed).tolist() == BPE.encode(composed).tolist()
@@ -48,7 +46,7 @@ def test_composed_and_decomposed_letters_have_the_same_ids():
 
 
 @given(st.lists(any_text | known_text, max_size=4))
-def test_ids_of_texts_are_those_of_each_and_of_its_pieces(texts):
+def test_batches_are_encoded_as_single_texts(texts):
     rows = [BPE.encode(text).tolist() for text in texts]
     assert BPE.encode_ids(iter(texts)) == rows
     for text, row in zip(texts, rows, strict=True):
@@ -56,15 +54,15 @@ def test_ids_of_texts_are_those_of_each_and_of_its_pieces(texts):
         assert [BPE.piece_of(index) for index in row] == BPE.pieces(text)
 
 
-def test_what_is_not_known_is_the_unknown_piece():
+def test_unknown_characters_are_the_unknown_piece():
     assert BPE.encode("☃").tolist()[-1] == BPE.unknown_id
     assert BPE.pieces("☃")[-1] == "[UNK]"
 
 
-def test_padding_and_special_pieces_are_not_part_of_a_decoded_text():
+def test_decode_skips_padding_and_special_pieces():
     ids = BPE.encode("the tower").tolist()
     assert len(ids) < 5
-    begin, end = map(SPECIALS.index, ("[BOS]", "[EOS]"))
+    begin, end = map(SPECIALS.index, ("[START]", "[END]"))
     assert BPE.decode([PADDING, begin, *ids, end, -7, PADDING]) == "the tower"
     assert BPE.decode(BPE.encode("")) == BPE.decode([]) == ""
 
@@ -72,13 +70,13 @@ def test_padding_and_special_pieces_are_not_part_of_a_decoded_text():
 # Training
 
 
-def test_the_vocabulary_is_as_large_as_it_may_be_and_keeps_every_character():
+def test_vocabulary_has_its_size_and_every_character():
     assert [len(SubwordTokenizer.train(TEXTS, size)) for size in (70, 90)] == [70, 90]
     tokenizer = SubwordTokenizer.train(TEXTS, 10)
     assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
 
 
-def test_a_saved_tokenizer_comes_back(tmp_path):
+def test_saved_tokenizer_is_loaded(tmp_path):
     path = tmp_path / SubwordTokenizer.file_name
     BPE.save(path)
     loaded = SubwordTokenizer.load(path)
@@ -93,7 +91,7 @@ def test_a_saved_tokenizer_comes_back(tmp_path):
 # Pairs
 
 
-def test_joint_pieces_are_one_tokenizer_and_separate_ones_two():
+def test_joint_pieces_are_one_tokenizer():
     assert JOINT.joint
     assert not SEPARATE.joint
     assert (len(JOINT), len(SEPARATE.source)) == (90, 90)
@@ -101,11 +99,11 @@ def test_joint_pieces_are_one_tokenizer_and_separate_ones_two():
     assert "[UNK]" in SEPARATE.source.pieces("höher")
     assert "[UNK]" not in SEPARATE.target.pieces("höher") + JOINT.source.pieces("höher")
     for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
-        assert [side.piece_of(index) for index in range(4)] == list(OF_PAIRS)
+        assert [side.piece_of(index) for index in range(4)] == list(SPECIALS)
     assert (PAD_ID, START_ID, END_ID) == (0, 2, 3)
 
 
-def test_lower_case_is_made_where_asked_for():
+def test_lowercase_option():
     tokenizer = PairTokenizer.train(TEXTS, TARGETS, 80, lowercase=True)
     (tokens,) = tokenizer.encode_targets(["Der Turm"])
     assert tokenizer.decode(tokens) == "der turm"
@@ -113,7 +111,7 @@ def test_lower_case_is_made_where_asked_for():
 
 @each_pair
 @given(source_text, target_text, target_text)
-def test_texts_of_known_characters_come_back_up_to_their_end(pair, source, target, rest):
+def test_pairs_are_decoded_up_to_their_end(pair, source, target, rest):
     (tokens,), (first, second) = pair.encode_sources([source]), pair.encode_targets([target, rest])
     assert tokens.dtype == first.dtype == np.int32
     assert (first[0], first[-1], tokens[-1]) == (START_ID, END_ID, END_ID)
@@ -125,14 +123,14 @@ def test_texts_of_known_characters_come_back_up_to_their_end(pair, source, targe
 
 
 @each_pair
-def test_special_pieces_that_are_typed_are_no_special_pieces(pair):
+def test_typed_special_pieces_are_ordinary_text(pair):
     (tokens,) = pair.encode_targets(["[END] Turm [PAD]"])
     assert (tokens == END_ID).sum() == 1
     assert not (tokens == PAD_ID).any()
 
 
 @each_pair
-def test_a_saved_pair_comes_back(tmp_path, pair):
+def test_saved_pair_is_loaded(tmp_path, pair):
     path = tmp_path / PairTokenizer.file_name
     pair.save(path)
     loaded = PairTokenizer.load(path)
@@ -142,12 +140,12 @@ def test_a_saved_pair_comes_back(tmp_path, pair):
     assert loaded.decode(tokens) == TARGETS[0]
 
 
-# BLEU is sacrebleu's, of whole sentences; exact matches are to the letter
+# Scores
 
 REFERENCES = ["The cat sits on the mat.", "It is raining, again!"]
 
 
-def test_bleu_is_of_the_references_and_in_lower_case_where_asked_for():
+def test_bleu_has_a_brevity_penalty_and_a_lowercase_option():
     pytest.importorskip("sacrebleu")
     # 6 of 6 words, 5 of 5 pairs, 4 of 4 threes, 3 of 3 fours; 6 words for 7
     score, _ = bleu(["The cat sits on the mat"], REFERENCES[:1])
@@ -160,7 +158,7 @@ def test_bleu_is_of_the_references_and_in_lower_case_where_asked_for():
     assert "case:lc" in signature
 
 
-def test_exact_matches_are_the_share_that_is_the_same_to_the_letter():
+def test_exact_match_is_the_share_of_equal_texts():
     assert exact_match(["a", "b ", "c", "D"], ["a", "b", "c", "d"]) == 0.5
     with pytest.raises(ValueError, match="longer"):
         exact_match(["a"], ["a", "b"])

@@ -1,4 +1,4 @@
-"""What all tokenizers have: one protocol, padding, words that are not known, files."""
+"""All tokenizers: the protocol, padding, unknown words, and files."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ TEXT = "2 10 3"
 
 VOCABULARY = {"2": 0, "10": 1, "3": 2, "?": 3}
 EACH = {
-    "characters": CharTokenizer(f"{TEXT}é🎉", "\n"),
+    "characters": CharTokenizer(f"{TEXT}é🎉"),
     "bytes": ByteTokenizer(),
     "numbers": NumberTokenizer(12),
     "words": IndexTokenizer(["2", "10", "3"], marks=True),
@@ -46,7 +46,7 @@ each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
     st.sampled_from([PADDING, 0, 7]),
     st.sampled_from([list, iter, lambda rows: map(np.array, rows)]),
 )
-def test_rows_come_first_then_padding_up_to_the_length_or_the_longest(rows, length, pad_id, kind):
+def test_pad_cuts_or_fills_rows(rows, length, pad_id, kind):
     padded = pad(kind(rows), length, pad_id)
     width = max(map(len, rows), default=0) if length is None else length
     assert padded.shape == (len(rows), width)
@@ -55,7 +55,7 @@ def test_rows_come_first_then_padding_up_to_the_length_or_the_longest(rows, leng
 
 
 @each
-def test_all_are_tokenizers(tokenizer, tmp_path):
+def test_tokenizers_follow_the_protocol(tokenizer, tmp_path):
     assert isinstance(tokenizer, Tokenizer)
     (ids,) = tokenizer.encode_ids([TEXT])
     assert tokenizer.encode_texts([TEXT])[0].tolist() == list(ids)
@@ -68,7 +68,7 @@ def test_all_are_tokenizers(tokenizer, tmp_path):
 
 
 @each
-def test_padding_is_no_text(tokenizer):
+def test_padding_is_decoded_to_nothing(tokenizer):
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode([*ids, PADDING, PADDING]) == tokenizer.decode(ids)
     assert tokenizer.decode([PADDING]) == tokenizer.piece_of(PADDING) == ""
@@ -95,28 +95,28 @@ def test_a_stream_decodes_few_ids_at_a_time():
 
 
 @pytest.mark.parametrize("kind", ["words", "n-grams", "subwords", "pairs", "pretrained"])
-def test_unknown_words_are_named_once_and_in_order(kind):
+def test_unknown_words_are_listed_once_in_order(kind):
     assert EACH[kind].unknown_in("y 10 x 2 y") == ["y", "x"]
 
 
-def test_the_mark_between_texts_is_no_unknown_word():
+def test_end_token_is_not_an_unknown_word():
     assert words(VOCABULARY, "?", unk="?", eos="?").unknown_in("2 ?") == []
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "subwords", "pairs", "pretrained"])
-def test_those_of_transformers_have_the_same_ids(kind):
+def test_exported_tokenizer_has_the_same_ids(kind):
     theirs = PretrainedTokenizer(*EACH[kind].to_hugging_face())
     assert theirs.encode(TEXT).tolist() == EACH[kind].encode(TEXT).tolist()
 
 
 @pytest.mark.parametrize("kind", ["numbers", "words", "n-grams"])
-def test_without_counterpart(kind):
+def test_export_without_counterpart_is_an_error(kind):
     with pytest.raises(UserError, match="Tokenizer has no counterpart in transformers"):
         EACH[kind].to_hugging_face()
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "numbers"])
-def test_a_file_says_its_kind(kind, tmp_path):
+def test_load_tokenizer_returns_the_saved_kind(kind, tmp_path):
     EACH[kind].save(tmp_path / "tokenizer.json")
     loaded = load_tokenizer(tmp_path / "tokenizer.json")
     assert type(loaded) is type(EACH[kind])
@@ -125,20 +125,22 @@ def test_a_file_says_its_kind(kind, tmp_path):
 
 JSON = pytest.mark.parametrize("kind", ["characters", "bytes", "numbers", "subwords", "pairs"])
 DAMAGED = ["", "{", "[]", "3", "null", "{}", '{"kind": []}', '{"source": {}}', "[" * 10**5]
-OF_OTHERS = ['{"characters": "a", "unknown": ""}', '{"model": 3}']
+OTHER_FORMATS = ['{"characters": "a", "unknown": ""}', '{"model": 3}']
 
 
 @JSON
-@pytest.mark.parametrize("content", [*DAMAGED, *OF_OTHERS, b"\xff\xfe"], ids=lambda c: str(c[:20]))
-def test_a_damaged_file_is_named(kind, content, tmp_path):
+@pytest.mark.parametrize(
+    "content", [*DAMAGED, *OTHER_FORMATS, b"\xff\xfe"], ids=lambda c: str(c[:20])
+)
+def test_damaged_file_is_an_error(kind, content, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=f"{path} is not a tokenizer that tlite has saved"):
+    with pytest.raises(UserError, match=f"{path} is not a tokenizer saved by tlite"):
         EACH[kind].load(path)
 
 
 @JSON
-def test_half_a_file_a_file_of_another_kind_and_none_are_told(kind, tmp_path):
+def test_truncated_other_or_missing_file_is_an_error(kind, tmp_path):
     path = tmp_path / "tokenizer.json"
     EACH[kind].save(path)
     path.write_text(path.read_text()[:-2])

@@ -1,10 +1,7 @@
-"""Initial parameters of components: dictionaries and tuples of arrays by name.
+"""Initial parameters of components: dictionaries and tuples of arrays by name."""
 
-Each function gets a key of its own; a key is split once, and no key is both split and folded.
-"""
-
+import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -38,7 +35,7 @@ def init_linear(
     if not (inputs and outputs):
         raise UserError(
             f"a linear layer can't have {inputs} inputs and {outputs} outputs: set the model's "
-            "vocabulary_size and num_classes, where no data decides them"
+            "vocabulary_size and num_classes"
         )
     init = jax.nn.initializers.zeros if zeros else jax.nn.initializers.glorot_uniform()
     return F.LinearParameters(init(rng, (inputs, outputs)), jnp.zeros(outputs) if bias else None)
@@ -53,21 +50,16 @@ def init_table(
         UserError: the size is 0.
     """
     if not size:
-        raise UserError("set the model's vocabulary_size, where no data decides it: it is 0")
+        raise UserError("the model's vocabulary_size is 0: set it")
     return {"table": init_std * jax.random.normal(rng, (size, width))}
 
 
-def has_bias(component, config) -> bool:
-    """Return the component's `bias`, or the model's if that is None."""
-    return config.bias if component.bias is None else component.bias
-
-
 def init_custom_params(
-    function: Callable | str, rng: Key[Array, ""], config, **sizes
+    function: Callable | str, rng: Key[Array, ""], config
 ) -> dict[str, Array] | None:
     """Return `function.init_params(rng, config)`; None if a function has no such attribute."""
     init = getattr(function, "init_params", None)
-    return None if init is None else init(rng, config, **sizes)
+    return None if init is None else init(rng, config)
 
 
 def init_norm(rng: Key[Array, ""], config, width: int | None = None) -> Any:
@@ -78,31 +70,32 @@ def init_norm(rng: Key[Array, ""], config, width: int | None = None) -> Any:
         required = {"width": None if columns == config.width else columns}
         return F.bind_supported_kwargs(init, required, width=columns)(rng, config)
     norm = norm if isinstance(norm, Norm) else Norm()
-    bias = jnp.zeros(columns) if norm.method == "layer" and has_bias(norm, config) else None
-    return F.NormParameters(jnp.full(columns, 1 - norm.offset), bias)
+    bias = norm.method == "layer" and (config.bias if norm.bias is None else norm.bias)
+    scale = jnp.full(columns, 1 - norm.offset)
+    return F.NormParameters(scale, jnp.zeros(columns) if bias else None)
 
 
 def init_attention(attention: Attention, rng: Key[Array, ""], config) -> F.AttentionParameters:
     """Return the query, key, value and output layers, with norms of queries and keys if any."""
-    head_dim = attention.head_dim or config.width // config.num_heads
+    width, head_dim = config.width, attention.head_dim or config.width // config.num_heads
     query_dim = config.num_heads * head_dim
     kv_dim = (attention.num_kv_heads or config.num_heads) * head_dim
-    *qkv_keys, output_key, custom_key, query_norm_key, key_norm_key = jax.random.split(rng, 7)
-    norm_keys = (query_norm_key, key_norm_key) if attention.query_key_norm else ()
-    query_norm, key_norm = [init_norm(k, config, head_dim) for k in norm_keys] or (None, None)
-    query, key, value = (
-        init_linear(key, config.width, size, bias=attention.qkv_bias)
-        for key, size in zip(qkv_keys, (query_dim, kv_dim, kv_dim), strict=True)
+    bias = config.bias if attention.bias is None else attention.bias
+    keys, has_norms = jax.random.split(rng, 7), attention.query_key_norm
+    return F.AttentionParameters(
+        init_linear(keys[0], width, query_dim, bias=attention.qkv_bias),
+        init_linear(keys[1], width, kv_dim, bias=attention.qkv_bias),
+        init_linear(keys[2], width, kv_dim, bias=attention.qkv_bias),
+        init_linear(keys[3], query_dim, width, bias=bias, zeros=attention.zero_output),
+        init_norm(keys[5], config, head_dim) if has_norms else None,
+        init_norm(keys[6], config, head_dim) if has_norms else None,
+        init_custom_params(attention.function, keys[4], config),
     )
-    bias, zeros = has_bias(attention, config), attention.zero_output
-    output = init_linear(output_key, query_dim, config.width, bias=bias, zeros=zeros)
-    custom = init_custom_params(attention.function, custom_key, config)
-    return F.AttentionParameters(query, key, value, output, query_norm, key_norm, custom)
 
 
 def init_feed_forward(mlp: FeedForward, rng: Key[Array, ""], config) -> F.FeedForwardParameters:
     """Return the hidden and output layers, the gate if any, and parameters of the activation."""
-    bias = has_bias(mlp, config)
+    bias = config.bias if mlp.bias is None else mlp.bias
     width, mlp_dim = config.width, mlp.mlp_dim or 4 * config.width
     hidden_key, output_key, gate_key, custom_key = jax.random.split(rng, 4)
     return F.FeedForwardParameters(
@@ -147,14 +140,14 @@ def init_output_layer(rng: Key[Array, ""], config, *, tied: bool) -> dict[str, A
     """Return the linear layer `head`, or the `head_bias` of a tied embedding if it has one."""
     if tied:
         return {"head_bias": jnp.zeros(config.vocabulary_size)} if config.head.bias else {}
-    bias = has_bias(config.head, config)
+    bias = config.bias if config.head.bias is None else config.head.bias
     return {"head": init_linear(rng, config.width, config.vocabulary_size, bias=bias)}
 
 
 def init_projection(projection: Projection, rng: Key[Array, ""], config) -> dict[str, Any]:
     """Return the layer `projection` and its norm `projection_norm`."""
     key, custom_key, norm_key = jax.random.split(rng, 3)
-    bias = has_bias(projection, config)
+    bias = config.bias if projection.bias is None else projection.bias
     layer = init_linear(key, config.width, config.width, bias=bias)._asdict()
     layer["custom"] = init_custom_params(projection.activation, custom_key, config)
     norm = {"projection_norm": init_norm(norm_key, config)} if projection.norm else {}
@@ -175,17 +168,16 @@ def init_block(
     if hasattr(block, "init"):
         return block.init(rng, config)
     attention_key, feed_forward_key, norm_key = jax.random.split(rng, 3)
-    init, layers = partial(init_layer, config=config), {}
+    params = {}
     if cross_attention:
-        layers["cross_attention"] = init(config.attention, feed_forward_key)
+        params["cross_attention"] = init_layer(config.attention, feed_forward_key, config)
         attention_key, feed_forward_key = jax.random.split(attention_key)
-    layers["attention"] = init(config.attention, attention_key)
-    layers["feed_forward"] = init(config.feed_forward, feed_forward_key)
-    names = [f"{name}_norm" for name in layers]
-    if block.output_norms:
-        names += [f"{name}_output_norm" for name in layers]
-    keys = jax.random.split(norm_key, len(names))
-    norms = {n: init_norm(key, config) for n, key in zip(names, keys, strict=True)}
+    params["attention"] = init_layer(config.attention, attention_key, config)
+    params["feed_forward"] = init_layer(config.feed_forward, feed_forward_key, config)
+    suffixes = ("_norm", "_output_norm") if block.output_norms else ("_norm",)
+    names = [name + suffix for suffix, name in itertools.product(suffixes, params)]
+    for name, key in zip(names, jax.random.split(norm_key, len(names)), strict=True):
+        params[name] = init_norm(key, config)
     if is_first and not block.first_norm:
-        norms["attention_norm"] = None
-    return BlockParameters(**layers, **norms)
+        params["attention_norm"] = None
+    return BlockParameters(**params)

@@ -17,17 +17,16 @@ class ParamTree(nnx.Module):
     accept it, and functions read its fields by name.
     """
 
-    def __init__(self, tree):
-        set_params(self, tree if isinstance(tree, Mapping) else tree._asdict())
-
 
 def as_params(tree) -> ParamTree | nnx.Param | None:
     """Return a tree as a module, an array as an `nnx.Param`, and None as it is."""
     if tree is None:
         return None
-    if isinstance(tree, Mapping) or hasattr(tree, "_asdict"):
-        return ParamTree(tree)
-    return nnx.Param(jnp.asarray(tree))
+    tree = tree._asdict() if hasattr(tree, "_asdict") else tree
+    if not isinstance(tree, Mapping):
+        return nnx.Param(jnp.asarray(tree))
+    set_params(module := ParamTree(), tree)
+    return module
 
 
 def set_params(module: nnx.Module, trees: Mapping) -> None:
@@ -36,18 +35,14 @@ def set_params(module: nnx.Module, trees: Mapping) -> None:
         setattr(module, name, as_params(tree))
 
 
-def parameter_names(model) -> list[str]:
-    """Return `blocks.0.attention.query.kernel`, ...: names in the order of the tree's leaves."""
-    return [name_of_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
-
-
 def name_of_path(path) -> str:
     """Return the dotted name of a leaf of a model, or of a dictionary of arrays by name."""
     keys = re.sub(r"\['?([\w.]+)'?\]", r".\1", jax.tree_util.keystr(path))
     return keys.removesuffix(".value").lstrip(".")
 
 
-IN_BLOCK = re.compile(r"((?:[^.]+\.)?blocks\.)(?:(\d+)\.)?(.+)")  # prefix, index or None, rest
+IN_BLOCK = re.compile(r"((?:[^.]+\.)?blocks\.)(?:(\d+)\.)?(.+)")
+"""Prefix, index (None if blocks are stacked) and rest of the name of an array in a block."""
 
 
 def is_stacked(name: str) -> bool:
@@ -84,10 +79,7 @@ def unstack_blocks(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shape_in_block(name: str, array) -> tuple[int, ...]:
-    """Return the shape of an array, or of one block's where blocks are stacked.
-
-    Matrices, weight decay and sharding are rules of this shape.
-    """
+    """Return the shape of an array, without the axis of stacked blocks."""
     return np.shape(array)[1 if is_stacked(name) else 0 :]
 
 
@@ -95,11 +87,10 @@ NOT_MATRICES = "bias", "scale", "taps", "table"
 
 
 def is_matrix(name: str, array) -> bool:
-    """True for an array that vectors are multiplied by: the one rule for what depends on it.
+    """True for an array that multiplies vectors, which decides its precision and optimizer.
 
-    It has at least two axes, not counting that of stacked blocks, and is called `kernel`, or lies
-    in a block, in a user's layer too, under a name whose last word is not one of NOT_MATRICES:
-    numbers per column, or rows looked up.
+    It has at least two axes, without that of stacked blocks, and its last name is `kernel`, or,
+    in a block, none of NOT_MATRICES.
     """
     last = name.rpartition(".")[2]
     is_in_block = "blocks." in name and last not in NOT_MATRICES
@@ -107,13 +98,14 @@ def is_matrix(name: str, array) -> bool:
 
 
 def named_arrays(model) -> dict[str, Any]:
-    """Return a model's arrays by name."""
-    return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+    """Return the arrays of a model by name (`blocks.0.attention.query.kernel`), in tree order."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(model)
+    return {name_of_path(path): leaf for path, leaf in leaves}
 
 
 def from_named_arrays(model) -> Callable[[dict[str, Any]], Any]:
     """Return the inverse of `named_arrays` for models like this one (shapes suffice)."""
-    names, structure = parameter_names(model), jax.tree.structure(model)
+    names, structure = [*named_arrays(model)], jax.tree.structure(model)
     return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
 
 

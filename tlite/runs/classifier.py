@@ -38,7 +38,7 @@ from tlite.text import (
     select_vocabulary,
     sentences,
 )
-from tlite.text.word_tokenizers import is_of_words
+from tlite.text.word_tokenizers import is_word_ngram
 from tlite.training import Task, Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import fit
 from tlite.training.run_dir import RunDir
@@ -109,7 +109,7 @@ class ClassifierRun(ExamplesRun):
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
-            tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
+            tokenizer = tokenizer.without_ngrams()  # the transformer learns without n-grams
         data = encode_examples(self.experiment, tokenizer, self.data.train)
         return Trainer(self.make_task(), self.experiment.training, data)
 
@@ -470,7 +470,7 @@ def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
         )
     if not tokenizer.ngrams:
         raise UserError("no n-gram is frequent enough: lower --min-document-frequency")
-    words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
+    words = sum(is_word_ngram(ngram) for ngram in tokenizer.ngrams)
     return dict(zip(ROWS, (words, len(tokenizer.ngrams) - words), strict=True))
 
 

@@ -33,8 +33,8 @@ from tlite.training.tasks import generator_task, in_batches
 from tlite.training.trainer import Trainer
 
 MAX_LOGITS = 2**27  # elements on a device, per replica
-PADDING_MULTIPLE = 128  # of embedding rows, which some devices multiply faster
-MAX_SHOWN = 2**16  # tokens that pictures are drawn of
+VOCABULARY_PADDING = 128  # unused embedding rows; some devices multiply padded tables faster
+MAX_SHOWN = 2**16  # tokens that pictures show
 
 
 class GeneratorRun(Run):
@@ -58,13 +58,13 @@ class GeneratorRun(Run):
     @classmethod
     def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
         if isinstance(data, Corpus):
-            tokens = sum(part.tokens for part in data.manifest().splits.values())
+            tokens = sum(split.tokens for split in data.manifest().splits.values())
             return {"tokens": tokens} | data.fingerprint()
         return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
 
     @classmethod
     def build(cls, experiment: GeneratorExperiment, data: str | Corpus) -> Built:
-        corpus_tokenizer = tokenizer_of(data) if isinstance(data, Corpus) else None
+        corpus_tokenizer = open_corpus_tokenizer(data) if isinstance(data, Corpus) else None
         if (experiment.init_from or corpus_tokenizer) and experiment.tokenizer != Characters():
             owner = "corpus" if corpus_tokenizer else "pretrained model"
             raise UserError(f"the tokenizer is set by the {owner}: leave it out")
@@ -72,7 +72,11 @@ class GeneratorRun(Run):
             from tlite.runs.init_from import load_init
 
             model, _, tokenizer, init_from = load_init(experiment.init_from, experiment.model)
-            check_same_tokens(tokenizer, corpus_tokenizer)
+            is_known = corpus_tokenizer and corpus_tokenizer.kind != "numbers"
+            if is_known and not tokenizer.has_same_vocabulary(corpus_tokenizer):
+                raise UserError(
+                    "the corpus has other tokens than the pretrained model: prepare it anew"
+                )
             experiment = dataclasses.replace(experiment, model=model, init_from=init_from)
         else:
             settings, tokenizer, min_size = experiment.tokenizer, corpus_tokenizer, 0
@@ -95,7 +99,7 @@ class GeneratorRun(Run):
         path = run_dir.path / Tokenizer.file_name
         if run_dir.experiment.init_from:
             return PretrainedTokenizer.load(path)
-        if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
+        if read_saved(path, lambda content: "model" in content):  # of the library `tokenizers`
             return without_special_tokens(PretrainedTokenizer.load(path))
         return load_tokenizer(path)
 
@@ -103,30 +107,26 @@ class GeneratorRun(Run):
     def split(
         cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
     ) -> tuple["TextSplit", "TextSplit"]:
-        if isinstance(data, Corpus):
-            train, validation = corpus_splits(experiment, tokenizer, data)
-        else:
-            train, validation = text_splits(experiment, tokenizer, data)
-        for name, split in (("training", train), ("validation", validation)):
-            if len(split) <= (context := experiment.model.context):
+        split = corpus_splits if isinstance(data, Corpus) else text_splits
+        train, validation = split(experiment, tokenizer, data)
+        context = experiment.model.context
+        for name, tokens in (("training", train.tokens), ("validation", validation.tokens)):
+            if len(tokens) <= context:
                 raise UserError(
-                    f"the text is too short: its {name} split has {len(split)} {tokenizer.unit}s, "
+                    f"the text is too short: its {name} split has {len(tokens)} {tokenizer.unit}s, "
                     f"and a context of {context} needs at least {context + 1}"
                 )
         return train, validation
 
     def make_task(self) -> Task:
         experiment, source = self.experiment, self.experiment.data
-        end = end_of_documents(source, self.tokenizer) if isinstance(source, Corpus) else None
-        smoothing = experiment.training.label_smoothing
-        return generator_task(experiment.model, smoothing, end_id=end)
+        end_id = document_end_id(source, self.tokenizer) if isinstance(source, Corpus) else None
+        return generator_task(experiment.model, experiment.training.label_smoothing, end_id=end_id)
 
     def make_trainer(self) -> Trainer:
-        return Trainer(self.make_task(), self.experiment.training, self.data.train.fed())
-
-    def splits(self, name: str) -> "TextSplit":
-        """Return a split by its name."""
-        return self.data.train if name == "training" else self.data.validation
+        split = self.data.train
+        data = split.tokens if isinstance(split.tokens, np.ndarray) else split.make_loader
+        return Trainer(self.make_task(), self.experiment.training, data)
 
     @cached_property
     def validation_tokens(self) -> np.ndarray:
@@ -146,7 +146,10 @@ class GeneratorRun(Run):
         shards, model = self.trainer.num_shards, self.experiment.model
         per_device = max(MAX_LOGITS // (model.context * model.vocabulary_size), 1)
         size = min(-(-EVALUATION_BATCH // shards), per_device) * shards
-        return in_batches(self.splits(split).windows(), size)
+        return in_batches(self._split(split).windows(), size)
+
+    def _split(self, name: str) -> "TextSplit":
+        return self.data.train if name == "training" else self.data.validation
 
     @property
     def tokens_per_example(self) -> int:
@@ -154,7 +157,7 @@ class GeneratorRun(Run):
 
     def extra_metrics(self, parameters: dict, means: dict, split: str = "validation") -> dict:
         """Return bits per byte of text, which compare models with different tokenizers."""
-        ratio = self.splits(split).targets_per_byte
+        ratio = self._split(split).targets_per_byte
         return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
 
     def sums_by_example(self, parameters: dict, batches) -> dict[str, np.ndarray]:
@@ -186,10 +189,10 @@ class GeneratorRun(Run):
         """Return the arguments of `generate` for the sample of the report and the page."""
         return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
-    def line(self, part: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
+    def line(self, label: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
         """Return `scores_line` of a split's means."""
         means = means | self.extra_metrics({}, means, split)
-        return scores_line(part, means, self.tokenizer.unit)
+        return scores_line(label, means, self.tokenizer.unit)
 
     def evaluate(
         self, split: Split = "validation", checkpoint: str = "best", replica: int | str = 0
@@ -203,13 +206,11 @@ class GeneratorRun(Run):
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
         sums = self.trainer.evaluate(parameters, batches, each=True)
+        line = self.line(f"step {step:,}: {split}", means_from_sums(sums), split)
         count = int(sums["count"][0].sum(dtype=np.float64))
-        means = means_from_sums(sums)
-        line = self.line(f"step {step:,}: {split}", means, split)
         print(f"{line}, {count:,} {self.tokenizer.unit}s")
         if name := self.ensemble_name(replica):
-            means = self.evaluate_ensemble(parameters, batches)
-            print(self.line(f"{name}:", means, split))
+            print(self.line(f"{name}:", self.evaluate_ensemble(parameters, batches), split))
         if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
             print(interval(table.run, "text", ".4f"))
 
@@ -274,12 +275,13 @@ def make_tokenizer(
         training, _ = split_tokens(text, validation_fraction)
         return settings, learn_bpe([training], settings.pieces)
     tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
-    is_local = Path(settings.path).exists()
-    path = str(Path(settings.path).resolve()) if is_local else settings.path
-    return type(settings)(path, digest), tokenizer
+    path = Path(settings.path)
+    return type(settings)(
+        str(path.resolve()) if path.exists() else settings.path, digest
+    ), tokenizer
 
 
-def tokenizer_of(corpus: Corpus) -> Tokenizer:
+def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
     """Return the tokenizer of a corpus; numbers if the corpus names none.
 
     Raises:
@@ -297,7 +299,7 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
         return open_tokenizer(reference.path, digest)[0]
     if digest not in ("", sha256(path)):
         raise UserError(f"the tokenizer {path} has changed: prepare the corpus anew")
-    return load_tokenizer(reference.path)
+    return load_tokenizer(path)
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
@@ -307,7 +309,6 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
         UserError: `size` is too small, or larger than a vocabulary of characters.
     """
     needed = max(tokenizer.largest_id + 1, at_least)
-    # Padding to a multiple of 64 is faster on some devices.
     is_padded = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not is_padded:
         raise UserError(
@@ -327,12 +328,9 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     Raises:
         UserError: the prompt has no tokens.
     """
-    if not prompt and (ends := end_ids(tokenizer)):
-        return np.array(ends, np.int32)
-    if not prompt:
-        raise UserError("the prompt is empty: give at least one character to start from")
-    if not len(tokens := tokenizer.encode(prompt)):
-        raise UserError(f"the prompt {prompt!r} has no token")
+    tokens = tokenizer.encode(prompt) if prompt else np.array(end_ids(tokenizer), np.int32)
+    if not len(tokens):
+        raise UserError(f"the prompt {prompt!r} has no token to start from")
     return tokens
 
 
@@ -348,7 +346,7 @@ def warn_of_unknown(tokenizer: Tokenizer, tokens: np.ndarray) -> None:
         )
 
 
-def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
+def document_end_id(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     """Return the token that ends each document if documents must not attend to each other.
 
     Raises:
@@ -356,9 +354,9 @@ def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     """
     if not corpus.separate_documents:
         return None
-    for end in (corpus.manifest().end_id, tokenizer.eos_id):
-        if end is not None:
-            return end
+    for end_id in (corpus.manifest().end_id, tokenizer.eos_id):
+        if end_id is not None:
+            return end_id
     raise UserError(f"separate_documents: {corpus.folder} names no token that ends a document")
 
 
@@ -378,26 +376,21 @@ class TextSplit:
     max_tokens: int = sys.maxsize
     """Tokens that a validation scores."""
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     def read(self, limit: int = sys.maxsize) -> np.ndarray:
         """Return the first tokens."""
         if isinstance(self.tokens, Tokens):
-            return self.tokens.read(0, min(len(self), limit)).astype(np.int32)
+            return self.tokens.read(0, min(len(self.tokens), limit)).astype(np.int32)
         return self.tokens[:limit]
 
-    def fed(self) -> Any:
-        """Return the trainer's data: tokens in memory, or a feed of random windows of files."""
+    def make_loader(self, config: Any, mesh: Any) -> PrefetchingLoader:
+        """Return the trainer's loader of random windows of files."""
 
         def windows(seed: int, step: int, rows: slice) -> np.ndarray:
-            number, below = rows.stop - rows.start, len(self) - self.context
+            number, below = rows.stop - rows.start, len(self.tokens) - self.context
             starts = sample_positions(seed, step, number, below, first=rows.start)
             return self.tokens.read_windows(starts, self.context + 1)
 
-        if isinstance(self.tokens, Tokens):
-            return lambda config, mesh: PrefetchingLoader(windows, config, mesh)
-        return self.tokens
+        return PrefetchingLoader(windows, config, mesh)
 
     def windows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return inputs, targets and weights (N, T) of the windows that a validation scores.
@@ -405,9 +398,9 @@ class TextSplit:
         All of them, or `max_tokens` in windows at even distances.
         """
         number = max(self.max_tokens // self.context, 1)
-        if number * self.context >= len(self) - 1:
+        if number * self.context >= len(self.tokens) - 1:
             return contiguous_windows(self.read(), self.context)
-        last = len(self) - self.context - 1
+        last = len(self.tokens) - self.context - 1
         starts = np.arange(number) * last // max(number - 1, 1)
         windows = self.tokens.read_windows(starts, self.context + 1).astype(np.int32)
         return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
@@ -450,32 +443,21 @@ def text_splits(
 ) -> list[TextSplit]:
     """Return the training split of a text and the validation split, which is the end of the text.
 
-    The text is cut, so that the bytes of a split are known exactly; with a pretrained model its
+    The text is split, so that the bytes of a split are known exactly; with a pretrained model its
     tokens are.
     """
-    fraction = experiment.data.validation_fraction
+    fraction, context, splits = experiment.data.validation_fraction, experiment.model.context, []
     if experiment.init_from:
-        tokens = split_tokens(ids := tokenizer.encode_long(text), fraction)
+        ids = tokenizer.encode_long(text)
         warn_of_unknown(tokenizer, ids)
-        texts = [tokenizer.decode(split) for split in tokens]
+        pairs = [(part, tokenizer.decode(part)) for part in split_tokens(ids, fraction)]
     else:
-        texts = split_tokens(text, fraction)
-        tokens = [tokenizer.encode_long(split) for split in texts]
-    splits = []
-    for ids, split_text in zip(tokens, texts, strict=True):
+        pairs = [(tokenizer.encode_long(part), part) for part in split_tokens(text, fraction)]
+    for ids, part in pairs:
         first = len(tokenizer.decode(ids[:1]).encode())  # the first token is no target
-        size = len(split_text.encode()) - first
-        per_byte = (len(ids) - 1) / size if size else None
-        splits.append(TextSplit(tokenizer, experiment.model.context, ids, per_byte))
+        size = len(part.encode()) - first
+        splits.append(TextSplit(tokenizer, context, ids, (len(ids) - 1) / size if size else None))
     return splits
-
-
-def check_same_tokens(tokenizer: Any, corpus_tokenizer: Tokenizer | None) -> None:
-    """Raise a `UserError` if a corpus has other tokens than the pretrained model."""
-    if corpus_tokenizer is None or corpus_tokenizer.kind == "numbers":
-        return
-    if not tokenizer.has_same_vocabulary(corpus_tokenizer):
-        raise UserError("the corpus has other tokens than the pretrained model: prepare it anew")
 
 
 def fit_to_corpus(experiment: Any) -> Any:
@@ -489,7 +471,7 @@ def fit_to_corpus(experiment: Any) -> Any:
     if not Path((data := data.with_absolute_paths()).folder, MANIFEST).is_file():
         return experiment
     tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
-    if 0 <= rows - tokens < PADDING_MULTIPLE:
+    if 0 <= rows - tokens < VOCABULARY_PADDING:
         return experiment
     line = f"vocabulary_size={tokens:,} instead of {rows:,}: the corpus has {tokens:,} tokens"
     print(printable(f"{line} (--vocabulary-size overrides this)"), flush=True)

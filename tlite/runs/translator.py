@@ -50,9 +50,8 @@ class TranslatorRun(ExamplesRun):
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
             )
-        sizes = {
-            "vocabulary_size": len(tokenizer), "source_vocabulary_size": len(tokenizer.source)
-        }  # fmt: skip
+        sizes = {"vocabulary_size": len(tokenizer)}
+        sizes["source_vocabulary_size"] = len(tokenizer.source)
         experiment = with_sizes(experiment, sizes, "tokenizer")
         with_search(experiment)
         for pairs in data:  # before anything is written
@@ -139,31 +138,23 @@ class TranslatorRun(ExamplesRun):
         replica: int | str = 0,
         **search,
     ) -> None:
-        """Print the scores on a split.
+        """Print loss, BLEU and exact match on a split.
 
         Args:
             search: settings of the beam search, as `with_search` takes them.
         """
         run = copy.copy(self)  # with other search settings
         run.dir = dataclasses.replace(self.dir, experiment=with_search(self.experiment, **search))
-        run.print_evaluation(split, checkpoint, self.ensemble_name(replica))
-
-    def print_evaluation(self, split: Split, checkpoint: str, ensemble: str) -> None:
-        """Print loss, BLEU and exact match on a split.
-
-        Args:
-            ensemble: name of the mean of all replicas, which is evaluated too; "" for none.
-        """
-        pairs = list(self.examples(split))
+        pairs, ensemble = list(self.examples(split)), self.ensemble_name(replica)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        batches = self.batches(pairs)
+        batches = run.batches(pairs)
         loss = validate(self.trainer, parameters, batches)["loss"].mean()
         print(f"{split} loss {loss:.4f}, {len(pairs):,} sentences")
         if ensemble:
             (loss,) = self.evaluate_ensemble(parameters, batches)["loss"]
             print(f"{ensemble}: loss {loss:.4f}")
-        self.print_scores(pairs, parameters, ensemble)
+        run.print_scores(pairs, parameters, ensemble)
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
         """Return [START] and the tokens of the best translation, cut to the model's context."""

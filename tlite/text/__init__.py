@@ -1,4 +1,4 @@
-"""From text to numbers and back."""
+"""Tokenizers: text to token ids and back."""
 
 import importlib
 from typing import TYPE_CHECKING

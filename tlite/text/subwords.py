@@ -1,7 +1,4 @@
-"""Subwords through the `tokenizers` library: byte-pair merges of letters, or of bytes.
-
-Those of sentences and their translations are learned together or apart, and measured by BLEU.
-"""
+"""Subwords by byte-pair encoding (`tokenizers`), tokenizers of sentence pairs, and BLEU."""
 
 import json
 import re
@@ -13,21 +10,21 @@ import numpy as np
 from tlite.errors import needs_extra
 from tlite.text.tokenizer import Tokenizer, pad
 
-END = "<|endoftext|>"  # GPT-2's mark between documents
-PART = 2**20  # characters of a part of a long text
+END = "<|endoftext|>"  # GPT-2's token between documents
+CHUNK_SIZE = 2**20  # characters
 LINE_END = re.compile(r"(?<=\S)\n")
-SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")  # of two languages
+SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")  # of pairs
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
 
 class SubwordTokenizer(Tokenizer):
-    """Text to subwords and back. Made by `train` or `load`."""
+    """Text to subwords and back; create it by `train` or `load`."""
 
     kind, file_name = "subwords", "subwords.json"
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        tokenizer.encode_special_tokens = True  # "[UNK]" typed in a text is no special piece
+        tokenizer.encode_special_tokens = True  # "[UNK]" typed in a text is ordinary text
         self.unknown_id = tokenizer.token_to_id("[UNK]")
 
     @classmethod
@@ -42,10 +39,10 @@ class SubwordTokenizer(Tokenizer):
         """Learn byte-pair merges (Sennrich et al. 2016), with "\u2581" where a word begins.
 
         Args:
-            texts: what to learn from; the training part only.
-            vocabulary_size: pieces, single characters and `specials` among them; all single
-                characters are kept, even if they are more.
-            specials: get the first ids, in this order; the unknown piece "[UNK]" is one of them.
+            texts: texts of the training split.
+            vocabulary_size: number of pieces with all characters and specials, or more if there
+                are more characters.
+            specials: pieces with the first ids, in this order; "[UNK]" is one of them.
         """
         with needs_extra("text"):
             from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -67,17 +64,17 @@ class SubwordTokenizer(Tokenizer):
         return (self._tokenizer.id_to_token(int(index)) if index >= 0 else None) or ""
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids (T,) of the pieces of a text."""
+        """Return the ids (T,) of the pieces of a text."""
         return np.array(self._tokenizer.encode(text).ids, np.int32)
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """The pieces of each text as ids, as many as there are."""
+        """Return the ids of the pieces of each text."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def decode(self, tokens) -> str:
-        """The text of the ids (T,), without special pieces, padding and spaces in front."""
-        pieces = [t for t in np.asarray(tokens).tolist() if t >= 0]
-        return self._tokenizer.decode(pieces).lstrip(" ")  # it takes away one space only
+        """Return the text of the ids (T,), without special pieces, padding and leading spaces."""
+        ids = [t for t in np.asarray(tokens).tolist() if t >= 0]
+        return self._tokenizer.decode(ids).lstrip(" ")  # the library strips one space only
 
     def to_dict(self) -> dict[str, Any]:
         return json.loads(self._tokenizer.to_str())
@@ -97,10 +94,10 @@ class SubwordTokenizer(Tokenizer):
 
 
 def byte_pairs(**pieces: Any):
-    """Byte-pair encoding of bytes, as GPT-2's: a `tokenizers.Tokenizer`.
+    """Return GPT-2's byte-level byte-pair encoding, a `tokenizers.Tokenizer`.
 
     Args:
-        pieces: those of `tokenizers.models.BPE`; without them they can be learned.
+        pieces: arguments of `tokenizers.models.BPE`; none if they will be learned.
     """
     with needs_extra("text"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -110,11 +107,10 @@ def byte_pairs(**pieces: Any):
     return content
 
 
-def split_long_text(text: str, size: int = PART) -> Iterator[str]:
-    """A long text in parts of about `size` characters, whose pieces are those of the whole.
+def split_long_text(text: str, size: int = CHUNK_SIZE) -> Iterator[str]:
+    """Split a text into chunks of about `size` characters that have the pieces of the text.
 
-    GPT-2's rule cuts a text before the spaces between words in any case; so do we, before a line's
-    end that follows a letter or mark.
+    GPT-2's pre-tokenizer always splits before a line end that follows a visible character.
     """
     begin = 0
     while end := LINE_END.search(text, begin + size):
@@ -127,10 +123,7 @@ def split_long_text(text: str, size: int = PART) -> Iterator[str]:
 
 
 class PairTokenizer(Tokenizer):
-    """A tokenizer of source sentences and one of targets, which may be the same.
-
-    It encodes sources and decodes targets.
-    """
+    """A tokenizer that encodes source sentences and one, maybe the same, that decodes targets."""
 
     kind, file_name = "pairs", "subwords.json"
     unknown_id = UNKNOWN_ID
@@ -148,10 +141,10 @@ class PairTokenizer(Tokenizer):
         joint: bool = True,
         lowercase: bool = False,
     ) -> "PairTokenizer":
-        """Byte-pair merges (Sennrich et al. 2016) of the training part.
+        """Learn byte-pair merges (Sennrich et al. 2016) from the training split.
 
         Args:
-            pieces: of both sides together if `joint` ("joint BPE"), else of each.
+            pieces: size of the vocabulary, of both languages together if `joint`, else of each.
         """
         texts = [[*sources, *targets]] if joint else [sources, targets]
         settings = {"vocabulary_size": pieces, "lowercase": lowercase, "specials": SPECIALS}
@@ -166,22 +159,22 @@ class PairTokenizer(Tokenizer):
         return len(self.target)
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids (T,) of a source: its pieces and [END]."""
+        """Return the ids (T,) of a source and [END]."""
         return self.encode_sources([text])[0]
 
     def encode_sources(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """For each source its pieces and [END]."""
+        """Return the ids of each source and [END]."""
         return [np.r_[ids, END_ID].astype(np.int32) for ids in self.source.encode_ids(texts)]
 
     encode_ids = encode_sources
 
     def encode_targets(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """For each target [START], its pieces and [END]."""
+        """Return [START], the ids of each target and [END]."""
         rows = self.target.encode_ids(texts)
         return [np.r_[START_ID, ids, END_ID].astype(np.int32) for ids in rows]
 
     def decode(self, tokens) -> str:
-        """The target sentence (T,) up to its end, without special pieces."""
+        """Return the target sentence of ids (T,) up to [END], without special pieces."""
         ids = np.asarray(tokens)
         ends = np.flatnonzero(ids == END_ID)
         return self.target.decode(ids[: ends[0]] if len(ends) else ids)
@@ -191,11 +184,9 @@ class PairTokenizer(Tokenizer):
         return self.target.piece_of(index)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
-        """The pieces of a source."""
         return self.source.pieces(text, max_length)
 
     def to_hugging_face(self) -> tuple[Any, ...]:
-        """The subwords of both sides, with [END] after each text."""
         if not self.joint:
             return super().to_hugging_face()
         with needs_extra("text"):
@@ -217,17 +208,17 @@ class PairTokenizer(Tokenizer):
 
 
 def pad_tokens(rows: Sequence[np.ndarray], length: int | None = None) -> np.ndarray:
-    """The rows, filled up with [PAD]: int32 (B, T)."""
+    """Return the rows padded with [PAD], int32 (B, T)."""
     return pad(rows, length, PAD_ID)
 
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
 ) -> tuple[float, str]:
-    """Corpus BLEU (0 to 100) of whole, untokenised sentences, and sacrebleu's signature.
+    """Return corpus BLEU (0 to 100) of untokenised sentences, and sacrebleu's signature.
 
-    sacrebleu tokenises both sides itself (13a), and names in its signature how BLEU was computed.
-    With `lowercase` it is the figure that papers on Multi30k call lower-cased and tokenised.
+    sacrebleu tokenises both sides (13a). With `lowercase` the score is what papers on Multi30k
+    call lower-cased and tokenised.
     """
     with needs_extra("text"):
         from sacrebleu.metrics import BLEU
@@ -237,6 +228,6 @@ def bleu(
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Share of the hypotheses that are the reference, to the letter."""
+    """Return the share of the hypotheses that equal their reference."""
     pairs = list(zip(hypotheses, references, strict=True))
     return sum(hypothesis == reference for hypothesis, reference in pairs) / len(pairs)

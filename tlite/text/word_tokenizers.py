@@ -1,4 +1,4 @@
-"""Words: cleaning a text, choosing a vocabulary, a token for each word; and n-grams as features."""
+"""Words: normalisation of texts, vocabularies, word tokenizers, and n-grams as features."""
 
 import functools
 import itertools
@@ -13,11 +13,11 @@ import numpy as np
 
 from tlite.text.tokenizer import PADDING, Tokenizer, pad, read_text
 
+UNKNOWN = "[UNK]"
 ASCII_WORD = re.compile(r"\w\w+")
 ASCII_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 ACCENTED = "LATIN", "GREEK", "COPTIC", "CYRILLIC"  # scripts whose marks are accents
-# Scripts that put no space between words: each letter is a word. Thai, Lao, Burmese, Khmer, kana
-# and Han. Digits and signs in between are left out.
+# Letters of scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana and Han.
 UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0ec6\u1000-\u103f\u104c-\u108f\u1780-\u17d3"
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
@@ -25,53 +25,56 @@ UNSPACED = (
 )
 # A capital may follow at once: reviews often lack the space.
 SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r\u2028\u2029]+")
-BETWEEN_WORDS = "\t"  # n-grams of characters have none
+WORD_SEPARATOR = "\t"  # of n-grams; those of characters have none
 _APOSTROPHES = "'`´ʹʻʼʽˈ‘’‚‛′\N{FULLWIDTH APOSTROPHE}\N{ZERO WIDTH JOINER}"
 _REPLACED = dict.fromkeys(map(ord, _APOSTROPHES)) | dict.fromkeys(map(ord, "\n\r\u2028\u2029"), " ")
 
 
 def simplify(text: str) -> str:
-    """Lower case; no accents, apostrophes, zero-width joiners or line ends.
+    """Return the text in lower case without accents, apostrophes and zero-width joiners.
 
-    Canonical decomposition (NFD) splits letters from their marks, which are dropped: "Café" is
-    "cafe" and "Don’t" is "dont". A line end becomes a space. Marks of letters that are neither
-    Latin, Greek nor Cyrillic stay: there they are vowels and tones.
+    "Café" is "cafe" (by canonical decomposition, NFD), "Don’t" is "dont", a line end is a space.
+    Marks of letters that are neither Latin, Greek nor Cyrillic are vowels and tones, and stay.
     """
     text = text.lower().translate(_REPLACED)
     if text.isascii():
         return text
-    kept, letter = [], ""
+    characters, letter = [], ""
     for character in unicodedata.normalize("NFD", text):
         category = unicodedata.category(character)
         if category != "Mn" or _keeps_marks(letter):
-            kept.append(character)
+            characters.append(character)
         if category not in ("Mn", "Mc"):
             letter = character
-    return unicodedata.normalize("NFC", "".join(kept)).translate(_REPLACED)  # Hangul again
+    return unicodedata.normalize("NFC", "".join(characters)).translate(_REPLACED)
 
 
 @functools.cache
 def _keeps_marks(character: str) -> bool:
-    """True for a letter whose marks are no accents."""
+    """True for a letter whose marks are not accents."""
     name = unicodedata.name(character, "") if character.isalpha() else ""
     return bool(name) and not name.startswith(ACCENTED)
 
 
 @functools.cache
 def _word_patterns() -> tuple[re.Pattern, re.Pattern]:
-    """The expressions of `words` without and with `marks`: `re` does not count vowel signs to
-    letters."""
-    every = map(chr, range(sys.maxunicode))
-    signs = f"[{''.join(c for c in every if unicodedata.category(c) in ('Mn', 'Mc'))}]*"
+    """Return the expressions of `words` without and with `marks`, for texts beyond ASCII.
+
+    They count vowel signs as parts of letters, which `re` does not.
+    """
+    characters = map(chr, range(sys.maxunicode))
+    signs = f"[{''.join(c for c in characters if unicodedata.category(c) in ('Mn', 'Mc'))}]*"
     letter, alone = rf"(?:(?![{UNSPACED}])\w{signs})", f"[{UNSPACED}]{signs}"
     return re.compile(f"{alone}|{letter}{{2,}}"), re.compile(rf"{alone}|{letter}+|[^\w\s]")
 
 
 def words(text: str, marks: bool = False) -> list[str]:
-    r"""The words of the simplified text: two or more letters, digits or underscores, `\w\w+\b`.
+    r"""Return the words of the simplified text: two or more letters, digits or underscores.
 
-    With `marks`, words of one letter and each punctuation mark too: `\w+|[^\w\s]`. Vowel signs
-    belong to their letter. Where a script has no spaces between words, each letter is a word.
+    Each letter of a script without spaces between words is a word.
+
+    Args:
+        marks: include words of one letter and each punctuation mark: `\w+|[^\w\s]`.
     """
     text = simplify(text)
     if text.isascii():
@@ -80,16 +83,17 @@ def words(text: str, marks: bool = False) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut after full stops, question and exclamation marks, and at line ends."""
-    return [part for part in SENTENCE_END.split(text) if part.strip()]
+    """Split a text after full stops, question and exclamation marks, and at line ends."""
+    return [sentence for sentence in SENTENCE_END.split(text) if sentence.strip()]
 
 
 def select_vocabulary(
     corpus: Iterable[str], min_document_frequency: int = 1, marks: bool = False
 ) -> list[str]:
-    """The words of at least so many texts, those of the most texts first, ties by alphabet.
+    """Return the words of at least so many texts by falling frequency, ties by alphabet.
 
-    `marks` is that of `words`.
+    Args:
+        marks: that of `words`.
 
     Raises:
         ValueError: the frequency is below 1.
@@ -99,49 +103,48 @@ def select_vocabulary(
     return _frequent((words(text, marks) for text in corpus), min_document_frequency)
 
 
-def _frequent(of_texts: Iterable[list[str]], least: int) -> list[str]:
-    """What at least so many texts have, what the most have first, ties by alphabet."""
-    frequencies = Counter(itertools.chain.from_iterable(map(set, of_texts)))
-    chosen = [name for name, count in frequencies.items() if count >= least]
+def _frequent(terms: Iterable[list[str]], min_document_frequency: int) -> list[str]:
+    """Return the terms of at least so many texts by falling frequency, ties by alphabet."""
+    frequencies = Counter(itertools.chain.from_iterable(map(set, terms)))
+    chosen = [name for name, count in frequencies.items() if count >= min_document_frequency]
     return sorted(chosen, key=lambda name: (-frequencies[name], name))
 
 
 class IndexTokenizer(Tokenizer):
-    """Words to their places in a vocabulary, everything else to the unknown word.
+    """Words to their indices in a vocabulary, all others to that of UNKNOWN.
 
     Args:
-        vocabulary: the words, each once; the unknown word is added in front unless it is there.
-        unknown: what stands for every word that is not in the vocabulary.
-        marks: cut texts as `words` does with its `marks`.
+        vocabulary: different words; UNKNOWN is prepended if it is missing.
+        marks: that of `words`.
 
     Raises:
-        ValueError: a word occurs twice, is empty, or has a line end in it.
+        ValueError: a word is repeated, empty, or contains a line end.
     """
 
     kind, file_name, unit = "words", "vocabulary.txt", "word"
 
-    def __init__(self, vocabulary: Sequence[str], unknown: str = "[UNK]", marks: bool = False):
+    def __init__(self, vocabulary: Sequence[str], marks: bool = False):
         vocabulary = list(vocabulary)
-        self.vocabulary = vocabulary if unknown in vocabulary else [unknown, *vocabulary]
-        self.unknown, self.marks = unknown, marks
+        self.vocabulary = vocabulary if UNKNOWN in vocabulary else [UNKNOWN, *vocabulary]
+        self.marks = marks
         self._ids = {word: index for index, word in enumerate(self.vocabulary)}
         if len(self._ids) < len(self.vocabulary):
-            twice = next(word for word, n in Counter(self.vocabulary).items() if n > 1)
-            raise ValueError(f"the word {twice!r} is in the vocabulary more than once")
+            word = next(word for word, n in Counter(self.vocabulary).items() if n > 1)
+            raise ValueError(f"the word {word!r} is in the vocabulary more than once")
         if bad := [word for word in self.vocabulary if word.splitlines() != [word]]:
             raise ValueError(f"{bad[0]!r} can't be a word: it is empty or has a line end in it")
-        self.unknown_id = self._ids[unknown]
+        self.unknown_id = self._ids[UNKNOWN]
 
     def __len__(self) -> int:
         return len(self.vocabulary)
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids (T,) of a text's words, int32."""
+        """Return the ids (T,) of a text's words, int32."""
         ids = [self._ids.get(word, self.unknown_id) for word in self.words(text)]
         return np.array(ids, np.int32)
 
     def decode(self, tokens) -> str:
-        """The words of the ids (T,), with spaces between; padding (ids below 0) is left out."""
+        """Return the words of the ids (T,) separated by spaces, without padding (ids below 0)."""
         ids = np.asarray(tokens).reshape(-1).tolist()
         return " ".join(self.vocabulary[t] for t in ids if t >= 0)
 
@@ -152,58 +155,57 @@ class IndexTokenizer(Tokenizer):
         return words(text, self.marks)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
-        """The text's words, known or not."""
+        """Return the words of a text, known or not."""
         return self.words(text)[:max_length]
 
     def save(self, path: str | Path) -> None:
-        """A text file with one word a line."""
+        """Write a text file with one word per line."""
         Path(path).write_text("".join(f"{word}\n" for word in self.vocabulary), encoding="utf-8")
 
     @classmethod
-    def load(
-        cls, path: str | Path, unknown: str = "[UNK]", marks: bool = False
-    ) -> "IndexTokenizer":
-        def make(text: str) -> "IndexTokenizer":
-            return cls(text.removesuffix("\n").split("\n"), unknown, marks)
+    def load(cls, path: str | Path, marks: bool = False) -> "IndexTokenizer":
+        def parse(text: str) -> "IndexTokenizer":
+            return cls(text.removesuffix("\n").split("\n"), marks)
 
-        return read_text(path, make, "a vocabulary, one word a line")
+        return read_text(path, parse, "a vocabulary, one word per line")
 
 
-# Neighbouring words and characters, as features of a text beside its words
+# N-grams of words and characters, as features of a text
 
 
-def ngrams(text: str, most_words: int, most_characters: int, marks: bool = False) -> list[str]:
-    """The n-grams of 2 to so many words, then those of 2 to so many characters.
+def ngrams(text: str, max_words: int, max_characters: int, marks: bool = False) -> list[str]:
+    """Return the n-grams of 2 to `max_words` words, then those of 2 to `max_characters` characters.
 
-    Those of words are joined by a tab. Those of characters run over the simplified text, its
-    spaces included, with one space for each gap and at either end.
+    Words are joined by a tab. Characters are those of the simplified text with single spaces
+    between words and at either end.
     """
-    letters = f" {' '.join(simplify(text).split())} "
-    of_words = (BETWEEN_WORDS.join(run) for run in _runs(words(text, marks), most_words))
-    return [*of_words, *_runs(letters, most_characters)]
+    characters = f" {' '.join(simplify(text).split())} "
+    by_words = (WORD_SEPARATOR.join(run) for run in _runs(words(text, marks), max_words))
+    return [*by_words, *_runs(characters, max_characters)]
 
 
-def _runs(sequence: Sequence[str], most: int) -> Iterator[Sequence[str]]:
-    """The neighbours in a sequence, 2 at a time, then 3, up to the most."""
-    for size in range(2, most + 1):
+def _runs(sequence: Sequence[str], max_size: int) -> Iterator[Sequence[str]]:
+    """Yield the runs of 2, then 3, up to `max_size` neighbours in a sequence."""
+    for size in range(2, max_size + 1):
         for start in range(len(sequence) - size + 1):
             yield sequence[start : start + size]
 
 
-def is_of_words(ngram: str) -> bool:
-    return BETWEEN_WORDS in ngram
+def is_word_ngram(ngram: str) -> bool:
+    """True for an n-gram of words, False for one of characters."""
+    return WORD_SEPARATOR in ngram
 
 
 class NgramTokenizer(IndexTokenizer):
-    """Words to ids as `IndexTokenizer` does it; after them the ids of a text's n-grams.
+    """Words to ids as by `IndexTokenizer`, followed by the ids of features of the text.
 
-    Tokens (B, T) are followed by the features of the whole text (B, G), its different words and
-    n-grams: the words (the unknown one among them) have the ids below V, the n-grams V and more.
+    Tokens are (B, T), features (B, G): the different words of the text, with ids below V, and its
+    different n-grams, with ids from V on.
 
     Args:
         vocabulary, marks: those of `IndexTokenizer`.
-        ngrams: the n-grams, each once, as `ngrams` gives them.
-        most_words, most_characters: the sizes of the n-grams that a text is searched for.
+        ngrams: different n-grams, as returned by `ngrams`.
+        max_words, max_characters: largest sizes of n-grams in a text.
     """
 
     ngrams_file = "ngrams.txt"
@@ -212,47 +214,47 @@ class NgramTokenizer(IndexTokenizer):
         self,
         vocabulary: Sequence[str],
         ngrams: Sequence[str],
-        most_words: int,
-        most_characters: int,
+        max_words: int,
+        max_characters: int,
         *,
         marks: bool = False,
     ):
         super().__init__(vocabulary, marks=marks)
-        self.ngrams, self.sizes = list(ngrams), (most_words, most_characters)
-        self._ngram_ids = {ngram: len(self) + place for place, ngram in enumerate(self.ngrams)}
+        self.ngrams, self.sizes = list(ngrams), (max_words, max_characters)
+        self._ngram_ids = {ngram: index for index, ngram in enumerate(self.ngrams, len(self))}
         if len(self._ngram_ids) < len(self.ngrams):
-            raise ValueError("an n-gram is there more than once")
+            raise ValueError("an n-gram is repeated")
 
     @classmethod
     def learn(
         cls,
         texts: Iterable[str],
         min_document_frequency: int,
-        most_words: int,
-        most_characters: int,
+        max_words: int,
+        max_characters: int,
         marks: bool = False,
     ) -> "NgramTokenizer":
-        """With the words and the n-grams of at least so many texts.
+        """Return a tokenizer with the words and the n-grams of at least so many texts.
 
         N-grams of words come first, then those of characters, the most frequent of each first.
         """
         texts = list(texts)
         vocabulary = select_vocabulary(texts, min_document_frequency, marks)
-        found = (ngrams(text, most_words, most_characters, marks) for text in texts)
-        chosen = sorted(_frequent(found, min_document_frequency), key=is_of_words, reverse=True)
-        return cls(vocabulary, chosen, most_words, most_characters, marks=marks)
+        by_text = (ngrams(text, max_words, max_characters, marks) for text in texts)
+        chosen = _frequent(by_text, min_document_frequency)
+        chosen.sort(key=is_word_ngram, reverse=True)
+        return cls(vocabulary, chosen, max_words, max_characters, marks=marks)
 
-    def of_words(self) -> IndexTokenizer:
-        """The same words without n-grams."""
+    def without_ngrams(self) -> IndexTokenizer:
+        """Return a tokenizer with the same words."""
         return IndexTokenizer(self.vocabulary, marks=self.marks)
 
     def encode_texts(
         self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
     ) -> np.ndarray:
-        """The words of each text as ids (B, T), and with a `max_length` its features (B, T + G).
+        """Return the words of each text (B, T), and with a `max_length` its features (B, T + G).
 
-        G, at least 1, is the largest number of features of these texts; the rest is padding. A
-        model takes what has its context as `max_length`.
+        G, at least 1, is the largest number of features of these texts; others are padded.
         """
         texts = list(texts)
         tokens = super().encode_texts(texts, max_length, pad_id)
@@ -263,27 +265,27 @@ class NgramTokenizer(IndexTokenizer):
         return np.concatenate([tokens, features], axis=1)
 
     def features(self, text: str) -> list[int]:
-        """The ids of the different words and n-grams of a text, those that are known."""
-        of_words = self._ids.keys() & set(words(text, self.marks))
-        of_ngrams = self._ngram_ids.keys() & set(ngrams(text, *self.sizes, self.marks))
-        found = [self._ids[word] for word in of_words]
-        return sorted(found + [self._ngram_ids[ngram] for ngram in of_ngrams])
+        """Return the ids of the different known words and n-grams of a text, in order."""
+        known_words = self._ids.keys() & set(words(text, self.marks))
+        known_ngrams = self._ngram_ids.keys() & set(ngrams(text, *self.sizes, self.marks))
+        ids = [self._ids[word] for word in known_words]
+        return sorted(ids + [self._ngram_ids[ngram] for ngram in known_ngrams])
 
     def save(self, path: str | Path) -> None:
-        """The words as `IndexTokenizer` saves them, and beside them the n-grams, one a line."""
+        """Write the words as `IndexTokenizer` does, and a file of n-grams, one per line."""
         super().save(path)
         lines = "".join(f"{ngram}\n" for ngram in self.ngrams)
         Path(path).with_name(self.ngrams_file).write_text(lines, encoding="utf-8")
 
     @classmethod
     def load(
-        cls, path: str | Path, most_words: int, most_characters: int, *, marks: bool = False
+        cls, path: str | Path, max_words: int, max_characters: int, *, marks: bool = False
     ) -> "NgramTokenizer":
-        """What `save` wrote."""
+        """Load a saved tokenizer; errors are those of `read_text`."""
         vocabulary = IndexTokenizer.load(path, marks=marks).vocabulary
 
-        def make(text: str) -> "NgramTokenizer":
+        def parse(text: str) -> "NgramTokenizer":
             lines = text.split("\n")[:-1]
-            return cls(vocabulary, lines, most_words, most_characters, marks=marks)
+            return cls(vocabulary, lines, max_words, max_characters, marks=marks)
 
-        return read_text(Path(path).with_name(cls.ngrams_file), make, "n-grams, one a line")
+        return read_text(Path(path).with_name(cls.ngrams_file), parse, "n-grams, one per line")
