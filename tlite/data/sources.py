@@ -41,7 +41,7 @@ class BuiltinText:
 
     def load(self) -> str:
         topics = importlib.import_module("pydoc_data.topics").topics
-        return "\n".join(topics[name] for name in sorted(topics))
+        return "\n".join(map(topics.get, sorted(topics)))
 
 
 @dataclass(frozen=True)

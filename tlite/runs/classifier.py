@@ -185,11 +185,9 @@ class ClassifierRun(ExamplesRun):
         from tlite import pictures  # matplotlib is slow to import
 
         classes, values = self.experiment.data.classes, [example.value for example in examples]
-        if is_binary := len(classes) == 2:
-            column, name = 1, classes[1]
+        is_binary = len(classes) == 2
         shown = np.flatnonzero((labels >= 0) | is_binary)
-        if not is_binary:
-            column, name = labels[shown], "the true class"
+        column, name = (1, classes[1]) if is_binary else (labels[shown], "the true class")
         shown_values = [values[index] for index in shown]
         scores, predicted = probabilities[shown, column], probabilities.argmax(-1)
         plots = {
@@ -283,16 +281,16 @@ def encode_examples(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens and labels of the examples that have a class, encoded in chunks."""
     labelled = (example for example in examples if example.label is not None)
-    tokens, labels = [], []
+    chunks, labels = [], []
     while chunk := list(itertools.islice(labelled, CHUNK)):
-        tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
+        chunks.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
         labels += [e.label for e in chunk]
     if not labels:
         raise UserError("no text has one of the classes")
-    longest = max(a.shape[-1] for a in tokens)  # the number of n-grams differs
-    rows = np.full((len(labels), *tokens[0].shape[1:-1], longest), PADDING, np.int32)
-    for number, a in enumerate(tokens):
-        rows[number * CHUNK :][: len(a), ..., : a.shape[-1]] = a
+    longest = max(tokens.shape[-1] for tokens in chunks)  # the number of n-grams differs
+    rows = np.full((len(labels), *chunks[0].shape[1:-1], longest), PADDING, np.int32)
+    for number, tokens in enumerate(chunks):
+        rows[number * CHUNK :][: len(tokens), ..., : tokens.shape[-1]] = tokens
     return rows, np.array(labels, np.int32)
 
 
@@ -314,7 +312,7 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
 
 
 def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
-    """Return for each text whether it is longer than the model's input."""
+    """Return True for each text that is longer than the model's input."""
     context, max_sentences = experiment.model.context, experiment.sentences
     split = [sentences(text) if max_sentences else [text] for text in texts]
     return [
@@ -345,8 +343,8 @@ def print_ensemble(name: str, probabilities: Float[np.ndarray, "M N C"], labels)
     mean = probabilities.mean(0)
     accuracy = 100 * (mean.argmax(-1) == labels).mean()
     true_class = np.stack([*probabilities, mean])[:, np.arange(len(labels)), labels]
-    smallest = np.finfo(np.float32).tiny
-    *losses, loss = -np.log(np.maximum(true_class.astype(np.float64), smallest)).mean(1)
+    positive = np.maximum(true_class.astype(np.float64), np.finfo(np.float32).tiny)
+    *losses, loss = -np.log(positive).mean(1)
     single = spread(np.array(losses), ".4f")
     print(f"{name}: accuracy {accuracy:.1f} %, loss {loss:.4f} (single replicas: {single})")
 
@@ -355,11 +353,9 @@ def print_classes(label: str, classes: list[str], labels, predicted) -> np.ndarr
     """Print precision, recall and F1 of each class; print and return the confusion matrix."""
     from sklearn.metrics import classification_report, confusion_matrix
 
-    ids = list(range(len(classes)))
+    ids, names = list(range(len(classes))), classes
     print(f"\nscores by class{label}")
-    show(
-        classification_report(labels, predicted, labels=ids, target_names=classes, zero_division=0)
-    )
+    show(classification_report(labels, predicted, labels=ids, target_names=names, zero_division=0))
     print(f"confusions{label}: rows are true classes, columns predicted ones")
     confusions = confusion_matrix(labels, predicted, labels=ids)
     width = max(*map(len, classes), 6) + 2
@@ -399,21 +395,21 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
     training = pretraining_config(run.experiment.training, settings)
     texts = (example.text for example in run.data.train)
-    more = (text for file in settings.unlabelled for text in data.texts(file))
-    learned = token_stream(run.tokenizer, dict.fromkeys([*texts, *more]))
-    held_out = token_stream(run.tokenizer, (e.text for e in run.data.validation))
-    for name, tokens in (("training", learned), ("validation", held_out)):
+    unlabelled = (text for file in settings.unlabelled for text in data.texts(file))
+    train = token_stream(run.tokenizer, dict.fromkeys([*texts, *unlabelled]))
+    validation = token_stream(run.tokenizer, (e.text for e in run.data.validation))
+    for name, tokens in (("training", train), ("validation", validation)):
         if len(tokens) <= config.context:
             raise UserError(
                 f"the {name} split is too short for pretraining: it has {len(tokens)} tokens, "
                 f"and a context of {config.context} needs at least {config.context + 1}"
             )
-    trainer = Trainer(generator_task(config), training, jnp.asarray(learned))
+    trainer = Trainer(generator_task(config), training, jnp.asarray(train))
     shards = trainer.num_shards
-    batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
+    batches = validation_batches(validation, config.context, EVALUATION_BATCH, shards)
     folder = run.dir.path / "pretraining"
     folder.mkdir(exist_ok=True)
-    print(f"pretraining a generator: steps={training.steps} tokens={len(learned):,}")
+    print(f"pretraining a generator: steps={training.steps} tokens={len(train):,}")
     state = fit(trainer, folder, batches, config.context)
     print("pretraining has ended")
     return trainer.on_host(state.parameters)
