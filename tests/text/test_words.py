@@ -269,7 +269,7 @@ def test_features_follow_the_tokens(marks):
     for text, row in zip(TEXTS, encoded[:, 5:], strict=True):
         names = [*tokenizer.vocabulary, *tokenizer.ngrams]
         features = sorted(names[index] for index in row if index >= 0)
-        assert features == sorted({*plain.pieces(text)} | {*ngrams(text, 3, 4, marks)})
+        assert features == sorted([*{*plain.pieces(text)}, *{*ngrams(text, 3, 4, marks)}])
 
 
 def test_text_of_unknown_words_has_no_features():
