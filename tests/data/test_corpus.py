@@ -34,7 +34,7 @@ EXAMPLE = Manifest(
     },
     CorpusTokenizer("bytes", "tokenizer.json", "00"),
     256,
-    {"name": "made up"},
+    {"name": "a source"},
 )
 
 

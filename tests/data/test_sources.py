@@ -107,7 +107,7 @@ def server(monkeypatch):
 
 
 REASONS = {
-    "short": "the connection broke off before the end",
+    "short": "IncompleteRead",
     "chunked": "IncompleteRead",
     "missing": "HTTP Error 404: Not Found",
     "nonsense": "nonsense",

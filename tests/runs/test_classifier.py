@@ -222,11 +222,11 @@ def test_prediction_does_not_depend_on_other_texts(trained):
     together, _ = run.predict(examples)
     models = run.trainer.models(run.parameters("best")[0])
     logits = jax.jit(lambda model, tokens: model(tokens))
-    for place in (0, 63, 64, len(examples) - 1):
-        tokens = encode_texts(run.experiment, run.tokenizer, [examples[place].text])
+    for index in (0, 63, 64, len(examples) - 1):
+        tokens = encode_texts(run.experiment, run.tokenizer, [examples[index].text])
         for replica, model in enumerate(models):
             alone = softmax(logits(model, tokens[0]))
-            np.testing.assert_allclose(together[replica, place], alone, atol=1e-5)
+            np.testing.assert_allclose(together[replica, index], alone, atol=1e-5)
 
 
 def test_replicas_share_one_compiled_prediction(trained, monkeypatch):

@@ -76,18 +76,6 @@ def test_vocabulary_has_its_size_and_every_character():
     assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
 
 
-def test_saved_tokenizer_is_loaded(tmp_path):
-    path = tmp_path / SubwordTokenizer.file_name
-    BPE.save(path)
-    loaded = SubwordTokenizer.load(path)
-    assert loaded.to_dict() == BPE.to_dict()
-    for text in ["", "☃ the [UNK]", " The tower, é!", *TEXTS]:
-        ids = BPE.encode(text)
-        assert loaded.encode(text).tolist() == ids.tolist()
-        assert loaded.decode(ids) == BPE.decode(ids)
-        assert loaded.pieces(text) == BPE.pieces(text)
-
-
 # Pairs
 
 

@@ -88,9 +88,8 @@ def test_words_are_runs_of_two_or_more_word_characters(text):
 def test_words_with_marks_omit_only_white_space(text):
     pieces = words(text, marks=True)
     assert "".join(pieces) == "".join(simplify(text).split())
-    of_one = re.compile(r"\w")
     assert [p for p in pieces if p in {*words(text)}] == words(text)
-    assert all(len(of_one.findall(p)) < 2 for p in pieces if p not in {*words(text)})
+    assert all(len(re.findall(r"\w", p)) < 2 for p in pieces if p not in {*words(text)})
     assert words(" ".join(pieces), marks=True) == pieces
 
 

@@ -89,14 +89,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Token files on disk: a folder of `tlite prepare`, or nanoGPT's own train.bin and val.bin."""
+    """Token files on disk: a folder of `tlite prepare`, or nanoGPT's train.bin and val.bin."""
 
     folder: str = ""
     """Folder of the token files."""
     corpus_tokenizer: str = ""
-    """Tokenizer of nanoGPT's own files, which do not name it: gpt2, or a tokenizer.json."""
+    """Tokenizer of nanoGPT's files, which do not name it: gpt2, or a tokenizer.json."""
     corpus_vocabulary: int = 0
-    """Number of tokens of nanoGPT's own files; 0: that of the tokenizer."""
+    """Number of tokens of nanoGPT's files; 0: that of the tokenizer."""
     validation_tokens: int = 2**20
     """Tokens that a validation scores, in windows at even distances over the split."""
     separate_documents: bool = False
@@ -119,7 +119,7 @@ class Corpus:
             UserError: there are no files, or they do not agree with the manifest.
         """
         if not self.folder:
-            raise UserError("no corpus given: name its folder with --folder")
+            raise UserError("no corpus: name its folder with --folder")
         folder, has_options = Path(self.folder), self.corpus_vocabulary or self.corpus_tokenizer
         if not folder.is_dir():
             raise UserError(
@@ -172,7 +172,7 @@ class Corpus:
     def fingerprint(self) -> dict[str, Any]:
         """Return sizes and SHA-256 by which a run recognises the data, without reading all of it.
 
-        Those of the manifest, which has the files' own, and of the ends of each file.
+        The manifest has the SHA-256 of the files; those of their ends are computed.
         """
         manifest, folder = self.manifest(), Path(self.folder)
         fingerprint: dict[str, Any] = {"dtype": manifest.dtype, "splits": {}}
@@ -330,7 +330,7 @@ def _plain_name(name: Any) -> str:
 
 
 def find_token_files(folder: Path, vocabulary_size: int, tokenizer: str) -> Manifest:
-    """Return a manifest of nanoGPT's own files: train.bin or several (train-00000.bin), val.bin.
+    """Return a manifest of nanoGPT's files: train.bin or several (train-00000.bin), val.bin.
 
     They are uint16, unless `vocabulary_size` is above 65,535. A meta.pkl is not read.
 

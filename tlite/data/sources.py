@@ -5,15 +5,11 @@ import hashlib
 import http.client
 import importlib
 import os
-import shutil
 import sys
-import tempfile
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-
-from rich.progress import wrap_file
 
 from tlite.data.reading import (
     Split,
@@ -55,7 +51,7 @@ class TextFile:
     text_column: str = ""
     """Column of the texts (tables only); "": recognised by its name."""
 
-    def input_paths(self, part: Split) -> list[str]:
+    def input_paths(self, split: Split) -> list[str]:
         """Return the path of the text, which has all splits."""
         from tlite.data.tables import is_saved
 
@@ -83,7 +79,7 @@ class TextFile:
 
     def load(self) -> str:
         if not self.path:
-            raise UserError("no text given: name a file with --path")
+            raise UserError("no text: name a file with --path")
         if not self._is_table:
             return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
         from tlite.data.table_data import TableData
@@ -102,7 +98,7 @@ class TextFile:
 class Download:
     """A text that is downloaded once. Subclasses define `folder`, `file`, `url` and `sha256`."""
 
-    def input_paths(self, part: Split) -> list[str]:
+    def input_paths(self, split: Split) -> list[str]:
         """Return the path of the text, or the URL that it is downloaded from."""
         return [str(self._existing_path() or self.url)]
 
@@ -177,30 +173,23 @@ def download(url: str, path: Path, sha256: str) -> None:
     Raises:
         UserError: no network, no space, or other content than expected.
     """
-    temporary = None
+    new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            urllib.request.urlopen(url, timeout=30) as response,
-            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-        ):
-            temporary, length = Path(file.name), response.length
-            with wrap_file(response, length or 0, description=path.name) as body:
-                shutil.copyfileobj(body, file)
-        if length and temporary.stat().st_size < length:
-            raise ConnectionError("the connection broke off before the end")
-        if (digest := hashlib.sha256(temporary.read_bytes()).hexdigest()) != sha256:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            content = response.read()
+        if (digest := hashlib.sha256(content).hexdigest()) != sha256:
             raise UserError(
                 f"{url} has the SHA-256 {digest}, not {sha256}: it has changed since tlite was "
                 f"written; save it as {path} to use it"
             )
-        temporary.chmod(0o644)  # not only for this user, as a temporary file is
-        temporary.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(content)
+        new.replace(path)
     except (OSError, http.client.HTTPException) as error:
         reason = str(error).strip() or type(error).__name__
         raise UserError(
             f"can't download {url} to {path} ({reason}): check the network, or put the file there"
         ) from error
     finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
+        if new.exists():
+            new.unlink()

@@ -446,16 +446,16 @@ def text_splits(
     The text is split, so that the bytes of a split are known exactly; with a pretrained model its
     tokens are.
     """
-    fraction, context, splits = experiment.data.validation_fraction, experiment.model.context, []
-    if experiment.init_from:
-        ids = tokenizer.encode_long(text)
-        warn_of_unknown(tokenizer, ids)
-        pairs = [(part, tokenizer.decode(part)) for part in split_tokens(ids, fraction)]
-    else:
-        pairs = [(tokenizer.encode_long(part), part) for part in split_tokens(text, fraction)]
-    for ids, part in pairs:
+    fraction, context = experiment.data.validation_fraction, experiment.model.context
+    splits, is_pretrained = [], experiment.init_from is not None
+    sequence = tokenizer.encode_long(text) if is_pretrained else text
+    if is_pretrained:
+        warn_of_unknown(tokenizer, sequence)
+    for split in split_tokens(sequence, fraction):
+        ids = split if is_pretrained else tokenizer.encode_long(split)
+        content = tokenizer.decode(split) if is_pretrained else split
         first = len(tokenizer.decode(ids[:1]).encode())  # the first token is no target
-        size = len(part.encode()) - first
+        size = len(content.encode()) - first
         splits.append(TextSplit(tokenizer, context, ids, (len(ids) - 1) / size if size else None))
     return splits
 
