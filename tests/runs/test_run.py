@@ -79,11 +79,6 @@ def test_an_interrupted_run_resumes_bit_for_bit(uninterrupted, tmp_path, step):
     assert_same_state(resume(folder), uninterrupted)
 
 
-def test_a_created_run_can_be_opened_and_trained(uninterrupted, tmp_path):
-    Run.create(TRANSFORMER, tmp_path / "run")
-    assert_same_state(resume(tmp_path / "run"), uninterrupted)
-
-
 # Checkpoints
 
 

@@ -34,7 +34,7 @@ def train(
         experiment: an experiment, or two or more by the name of the variant; the others are
             compared with the first.
         seeds: number of seeds, instead of the experiment's.
-        dir: folder of the run or study; runs/NAME/TIME unless given.
+        dir: folder of the run or study; default: runs/NAME/TIME.
         resume: as in `Run.create`.
 
     Returns:
@@ -43,17 +43,13 @@ def train(
     Raises:
         UserError: it can't be trained, or some variants have failed.
     """
+    changes = {} if seeds is None else {"training.seeds": seeds}
     if isinstance(experiment, Mapping):
         from tlite.runs.study import train_study
 
-        variants = {name: with_seeds(variant, seeds) for name, variant in experiment.items()}
+        variants = {name: override(variant, changes) for name, variant in experiment.items()}
         return train_study(variants, dir, resume=resume)
-    return Run.create(with_seeds(experiment, seeds), dir, resume=resume).train()
-
-
-def with_seeds(experiment: Any, seeds: int | None) -> Any:
-    """Return the experiment with this number of seeds; None leaves it as it is."""
-    return experiment if seeds is None else override(experiment, {"training.seeds": seeds})
+    return Run.create(override(experiment, changes), dir, resume=resume).train()
 
 
 def evaluate(
@@ -66,7 +62,7 @@ def evaluate(
     trust: bool = False,
     **search: Any,
 ) -> None:
-    """Print how the models of a run do on a split of its data, or on a text or table.
+    """Print the scores of a run's models on a split of its data, or on a text or table.
 
     Args:
         run: a run, its folder, or for a text a Hugging Face folder.

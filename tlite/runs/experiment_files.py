@@ -76,16 +76,16 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     from tlite.experiment import BaseExperiment
 
     experiment, variants = module.experiment, getattr(module, "variants", {})
+    type_name = type(experiment).__name__
     if not isinstance(experiment, BaseExperiment):
-        kind = type(experiment).__name__
-        raise UserError(f"`experiment` in {path} is of type {kind}, not an experiment")
+        raise UserError(f"`experiment` in {path} is of type {type_name}, not an experiment")
     if not isinstance(variants, dict) or len(variants) == 1:
         raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
     for name, variant in variants.items():
         if not (isinstance(name, str) and name.isprintable() and FOLDER_NAME.fullmatch(name)):
             raise UserError(f"a variant's name must be one for a folder, not {name!r:.80}")
         if type(variant) is not type(experiment):
-            types = f"{type(variant).__name__}, but `experiment` a {type(experiment).__name__}"
+            types = f"{type(variant).__name__}, but `experiment` a {type_name}"
             raise UserError(f"the variant {name!r} in {path} is a {types}")
     for each in (experiment, *variants.values()):
         to_dict(each)  # raises if a function can't be imported, before data is read
@@ -99,16 +99,11 @@ def describe_experiments() -> list[tuple[str, str, str, str]]:
     """
     files = find_experiments()
     texts = {name: file.read_bytes().decode(errors="replace") for name, file in files.items()}
-    shipped = shipped_experiments()
-    return [
-        (
-            name,
-            experiment_kind(name, texts),
-            "" if file.resolve().parent == shipped else "yours",
-            first_sentence(texts[name]),
-        )
-        for name, file in files.items()
-    ]
+    rows = []
+    for name, file in files.items():
+        owner = "" if file.resolve().parent == shipped_experiments() else "yours"
+        rows.append((name, experiment_kind(name, texts), owner, first_sentence(texts[name])))
+    return rows
 
 
 def experiment_kind(name: str, texts: dict[str, str], depth: int = 9) -> str:

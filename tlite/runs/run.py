@@ -380,9 +380,9 @@ class Run(abc.ABC):
             print(
                 f"label_smoothing={smoothing} is in the training loss, not in the validation loss"
             )
-        experiment, warnings = self.experiment, [*trainer.mesh_warnings]
-        stage = getattr(experiment, "pretraining", None)
-        pretrained = getattr(experiment, "init_from", None) or (stage and stage.pretraining_steps)
+        warnings, stage = [*trainer.mesh_warnings], getattr(self.experiment, "pretraining", None)
+        init_from = getattr(self.experiment, "init_from", None)
+        pretrained = init_from or (stage and stage.pretraining_steps)
         if config.seeds > 1 and pretrained:
             warnings.append(
                 f"all {config.seeds} seeds start from the same pretrained model: intervals over "

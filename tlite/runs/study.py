@@ -105,14 +105,11 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
             names = ", ".join(failed) or "none failed"
             raise UserError(f"{name!r} is not a failed variant: {names}")
         study = study.changed(name, failed=None)
-    check_same_in_all_processes(study.variants, folder=str(folder.resolve()))
+    variants = [vars(variant) for variant in study.variants]
+    distributed.assert_equal_across_processes(
+        "study", {"study": variants, "folder": str(folder.resolve())}
+    )
     return train_variants(study, DatasetCache())
-
-
-def check_same_in_all_processes(variants: Sequence[Variant], **more: str) -> None:
-    """Raise a `CollectiveError` if the processes disagree on the variants of a study."""
-    values = {"study": [vars(variant) for variant in variants]} | more
-    distributed.assert_equal_across_processes("study", values)
 
 
 # Create
@@ -207,7 +204,7 @@ def create_study(
     variants = make_variants(experiments, datasets)
     configs = [variant.experiment for variant in variants]
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
-    check_same_in_all_processes(variants)
+    distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
 
     def write_files(folder: Path) -> None:
         Study(path, name, variants).write(folder)
