@@ -73,11 +73,7 @@ def load(
 def load_run(
     run_dir: RunDir, checkpoint: str = "best", replica: int | Literal["all"] = 0
 ) -> tuple[Any, Any]:
-    """Return one of a run's models, or all as an `Ensemble`, and the tokenizer.
-
-    Raises:
-        UserError: there is no such checkpoint or replica.
-    """
+    """Return one of a run's models, or all as an `Ensemble`, and the tokenizer."""
     config, number = run_dir.experiment.model, run_dir.experiment.training.seeds
     replica = 0 if number == 1 and replica == "all" else replica
     if replica != "all":
@@ -112,9 +108,6 @@ def open_model(
 
     Args:
         experiment_type: a class of experiments whose model the folder must have, or a union.
-
-    Raises:
-        UserError: there is no such folder, or it has another kind of model.
     """
     if is_pretrained(folder):
         if checkpoint != "best" or replica:
@@ -142,9 +135,6 @@ def read_parameters(
     Args:
         checkpoint: "best", "last" or a step; "average": the mean in float64 of the last ones.
         abstract: shapes, types and shardings by name.
-
-    Raises:
-        UserError: there is no such checkpoint, or one to average is damaged.
     """
     totals: dict[str, np.ndarray] = {}
     with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
@@ -195,11 +185,7 @@ def evaluate_text(
     checkpoint: str = "best",
     replica: int | Literal["all"] = 0,
 ) -> None:
-    """Print how well a generator, of a run or a Hugging Face folder, predicts the tokens of a text.
-
-    Raises:
-        UserError: the text can't be read or is too short.
-    """
+    """Print how well a generator, of a run or a Hugging Face folder, predicts a text."""
     from tlite.runs.generator import scores_line, warn_of_unknown
 
     model, tokenizer, _ = open_model(folder, GeneratorExperiment, checkpoint, replica)

@@ -83,11 +83,7 @@ class Built(NamedTuple):
 
 
 def run_class(experiment: Any) -> "type[Run]":
-    """Return the class of an experiment's runs, registered for its type or its nearest base.
-
-    Raises:
-        UserError: no class is registered.
-    """
+    """Return the class of an experiment's runs, registered for its type or its nearest base."""
     for base in type(experiment).__mro__:
         if base in _user_classes:
             return _user_classes[base]
@@ -394,11 +390,7 @@ class Run(abc.ABC):
     # Parameters and models
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
-        """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step.
-
-        Raises:
-            UserError: there is no such checkpoint.
-        """
+        """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step."""
         from tlite.runs.models import read_parameters
 
         return read_parameters(self.dir, checkpoint, self.trainer.abstract_state.parameters)
@@ -418,7 +410,7 @@ class Run(abc.ABC):
     def evaluate_ensemble(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """Return the means (1,) over all batches of the mean prediction of all replicas.
 
-        The examples of a batch are divided over the devices, the replicas computed in turn.
+        The examples of a batch are divided over the devices; replicas are computed in turn.
         """
 
         def evaluate(ensemble, batches):
@@ -440,7 +432,7 @@ class Run(abc.ABC):
     # Files
 
     def print_next_steps(self) -> None:
-        """Print the run's folder, and the command for its test split if there is one."""
+        """Print the run's folder, and the command that scores its test split if there is one."""
         path = self.dir.path
         print(f"saved in {path}")
         if getattr(self.experiment.data, "test", True):
@@ -527,9 +519,6 @@ def find_same(experiment: Any, dir: Path | None) -> str:
     """Return the newest folder that has a run of this experiment, among `dir` or runs/NAME; or "".
 
     A run keeps the precision that "auto" was resolved to, also on another machine.
-
-    Raises:
-        UserError: `dir` has another experiment.
     """
 
     def read(path: Path) -> tuple[dict, dict]:
@@ -566,11 +555,7 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
 
 
 def with_steps(run_dir: RunDir, steps: int) -> Any:
-    """Return a run's experiment with another total number of steps.
-
-    Raises:
-        UserError: earlier steps would have been different, or more are done.
-    """
+    """Return a run's experiment with other steps; raise a `UserError` if its past would differ."""
     training = run_dir.experiment.training
     if training.schedule == "cosine" and steps != training.steps:
         raise UserError(
@@ -608,8 +593,7 @@ def check_same_in_all_processes(experiment: Any, fingerprint: dict, **more: str)
 def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
     """Return the experiment with model sizes, by dotted field of the model, that `source` decides.
 
-    Raises:
-        UserError: the experiment sets another size.
+    An experiment that sets another size is a `UserError`.
     """
     for path, size in sizes.items():
         if (current := attrgetter(path)(experiment.model)) not in (0, size):
@@ -627,11 +611,7 @@ def check_examples(examples: Any, example_type: type) -> Any:
 
 
 def print_inputs(experiment: Any, splits: Iterable[Split] = ("training", "validation")) -> None:
-    """Print the files that an experiment reads, before they are read.
-
-    Raises:
-        UserError: one of them is not a regular file.
-    """
+    """Print the files that an experiment reads; raise a `UserError` if one isn't a regular file."""
     if not hasattr(experiment.data, "input_paths"):  # synthetic, or from the standard library
         return
     paths = [path for split in splits for path in experiment.data.input_paths(split)]

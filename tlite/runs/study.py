@@ -175,9 +175,6 @@ def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None)
     """Return the newest folder that has a study of these variants, among `dir` or runs/NAME; or "".
 
     A study keeps the precision that "auto" was resolved to, also on another machine.
-
-    Raises:
-        UserError: `dir` has another study.
     """
 
     def read(folder: Path) -> tuple[dict, dict]:
@@ -196,11 +193,7 @@ def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None)
 def create_study(
     name: str, experiments: Mapping[str, Any], dir: Path | None, datasets: DatasetCache
 ) -> Study:
-    """Write the folder of a study, with study.json.
-
-    Raises:
-        UserError: a variant does not fit its data or the others, or the disk is full.
-    """
+    """Write the folder of a study, with study.json."""
     variants = make_variants(experiments, datasets)
     configs = [variant.experiment for variant in variants]
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
@@ -292,12 +285,7 @@ def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str
 
 
 def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
-    """Open or create the run of a variant.
-
-    Raises:
-        RunFailed: it does not fit its data.
-        UserError: it can't be opened or written, or the data has changed.
-    """
+    """Open or create the run of a variant; raise `RunFailed` if it can't be trained."""
     path = folder / variant.run
     if has_run(path):
         return Run.open(path)
