@@ -317,7 +317,7 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
 def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path, monkeypatch):
     """The line in metrics.jsonl is written before the score in the checkpoint."""
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "record_metrics", lambda *_: os.missing)
+        patch.setattr(Checkpoints, "record_score", lambda *_: os.missing)
         with pytest.raises(AttributeError):
             trained(tmp_path / "run", [0.5])
     assert validated(tmp_path / "run") == [2]

@@ -4,20 +4,20 @@
         optimizer/       the same for the state of the optimizer
         metrics/metrics  JSON: the validation score
 
-Orbax's `CheckpointManager` writes in the background into a temporary folder and renames it at the
+Orbax's `AsyncCheckpointer` writes in the background into a temporary folder and renames it at the
 end; superseded checkpoints are renamed before they are removed. Orbax loads a flipped byte without
 an error, so each manifest has the SHA-256 of every file, is written before the renaming, and is
-compared at loading. Reading uses no manager and waits for no other process.
+compared at loading. Reading waits for no other process.
 """
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint import checkpoint_managers as policies
-from orbax.checkpoint.future import ChainedFuture
 
 from tlite.distributed import broadcast_from_process0, is_process0
 from tlite.errors import (
@@ -49,7 +47,7 @@ from tlite.training.run_dir import (
 from tlite.training.step import TrainState
 
 MANIFEST = "manifest.json"
-DELETING = "deleting"  # the manager renames superseded checkpoints into this folder
+DELETING = ".deleting"  # suffix of superseded checkpoints while they are removed
 EVERY_STEP = TrainingConfig(evaluate_every=1)
 CHUNK_BYTES = 2**26  # read at once for however small a part of an array
 MISSING = FileNotFoundError, NotADirectoryError
@@ -57,7 +55,7 @@ MISSING = FileNotFoundError, NotADirectoryError
 Trees = dict[str, dict[str, Any]]
 
 
-class Checkpoints:
+class Checkpoints(contextlib.AbstractContextManager):
     """The latest scheduled checkpoints and the best one, in one folder.
 
     A checkpoint outside the schedule (after an interruption, by the clock, at the end) is kept
@@ -71,8 +69,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, config: TrainingConfig = EVERY_STEP, *, writing: bool = False):
         self.folder, self._config, self._writing = folder.absolute(), config, writing
-        self._manager: ocp.CheckpointManager | None = None
-        self._policy = LatestAndBest(config)
+        self._writer: ocp.AsyncCheckpointer | None = None
         if writing:
             with disk_errors(folder):
                 self.folder.mkdir(exist_ok=True)
@@ -80,82 +77,63 @@ class Checkpoints:
 
     def _remove_unfinished(self) -> None:
         if is_process0():
-            for path in (*self.folder.glob("*.orbax-checkpoint-tmp*"), self.folder / DELETING):
-                if path.is_dir():
+            for pattern in ("*.orbax-checkpoint-tmp*", f"*{DELETING}"):
+                for path in self.folder.glob(pattern):
                     shutil.rmtree(path)
 
-    def _open_manager(self) -> ocp.CheckpointManager:
-        if self._manager is None:
-            scores = broadcast_from_process0(lambda: [*self.scores().items()])
-            self._policy.scores = dict(scores)
-            options = ocp.CheckpointManagerOptions(
-                preservation_policy=self._policy,
-                best_fn=lambda metrics: metrics["score"],  # without it no metrics are written
-                todelete_subdir=DELETING,
-                create=False,
-                save_root_metadata=False,
-                lightweight_initialize=True,
-                single_host_load_and_broadcast=True,
-                async_options=ocp.AsyncOptions(barrier_sync_fn=barrier),
-            )
-            handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
-            handlers.add(None, ocp.args.StandardSave, ManifestHandler)
-            self._manager = ocp.CheckpointManager(
-                self.folder, options=options, handler_registry=handlers
-            )
-        return self._manager
-
-    def save(self, step: int, trees: Trees, metrics: dict[str, float] | None = None) -> None:
+    def save(self, step: int, trees: Trees, score: float = NO_SCORE) -> None:
         """Write in the background, after the previous checkpoint is complete.
 
         Args:
             trees: arrays by name; they are copied to the host and may be donated afterwards.
-            metrics: numbers by name; the checkpoint with the lowest "score" is the best.
-                `record_metrics` adds them later.
+            score: the lowest one is the best; `record_score` sets it later.
         """
         self.wait()
         with self._writing_errors():
-            manager, content = self._open_manager(), metrics_content(step, metrics or {})
-            self._policy.scores[step] = content["score"]
-            manager.save(step, args=save_arguments(trees), metrics=content, force=True)
+            self._writer = self._writer or make_writer()
+            metrics = ocp.args.JsonSave(score_content(step, score))
+            arguments = ocp.args.Composite(metrics=metrics, **save_arguments(trees))
+            self._writer.save(self.folder / str(step), args=arguments)
 
-    def record_metrics(self, step: int, metrics: dict[str, float]) -> None:
-        """Write the metrics of a saved checkpoint; delete the previous best one if it is worse."""
+    def record_score(self, step: int, score: float) -> None:
+        """Write the score of a saved checkpoint; delete the previous best one if it is worse."""
         self.wait()
         with self._writing_errors():
-            manager, content = self._open_manager(), metrics_content(step, metrics)
             if is_process0():
-                replace_file(self.folder / str(step) / METRICS, content)
-            self._policy.scores[step] = content["score"]
-            self._delete_superseded(manager)
+                replace_file(self.folder / str(step) / METRICS, score_content(step, score))
+            self._delete_superseded()
 
-    def _delete_superseded(self, manager: ocp.CheckpointManager) -> None:
-        steps = manager.all_steps()
-        for step in sorted({*steps} - self._policy.preserved(steps)):
-            manager.delete(step)
-        self._remove_unfinished()
+    def _delete_superseded(self) -> None:
+        """Delete all but the last checkpoint, the latest scheduled ones and the best of these."""
+        if is_process0():
+            steps, scores = self._read_steps(), self.scores()
+            # The end of a run counts as unscheduled: it may be extended.
+            scheduled = [step for step in steps if step % self._config.evaluate_every == 0]
+            latest = scheduled[-self._config.max_to_keep :]
+            for step in {*steps} - {*steps[-1:], *latest, best_of(scores, scheduled)}:
+                path = self.folder / str(step)
+                path.rename(path.with_suffix(DELETING))
+            self._remove_unfinished()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is complete and superseded ones are removed."""
-        if self._manager:
+        """Wait until the last checkpoint is complete, and delete superseded ones."""
+        if self._writer:
             with self._writing_errors():
-                self._manager.wait_until_finished()
-                self._remove_unfinished()
+                self._writer.wait_until_finished()
+                self._delete_superseded()
 
     @contextlib.contextmanager
     def _writing_errors(self) -> Iterator[None]:
         """Raise a `UserError` for what Orbax or the disk refuses; remove what is incomplete."""
         try:
             if is_process0() and not self.folder.is_dir():
-                raise FileNotFoundError(self.folder)  # Orbax would create it
+                # Orbax would create it.
+                raise UserError(f"{self.folder} was removed: nothing more can be saved there")
             yield
         except Exception as error:
-            manager, self._manager = self._manager, None
+            writer, self._writer = self._writer, None
             with contextlib.suppress(Exception):  # the same error again
-                manager.close()
-            if not self.folder.is_dir():
-                message = f"{self.folder} was removed: nothing more can be saved there"
-                raise UserError(message) from error
+                writer.close()
             with contextlib.suppress(OSError):
                 self._remove_unfinished()
             is_final = isinstance(error, UserError) or lack_of_memory(error)
@@ -166,12 +144,9 @@ class Checkpoints:
     def close(self) -> None:
         """Wait, and end the background threads."""
         self.wait()
-        if self._manager:
-            self._manager.close()
-            self._manager = None
-
-    def __enter__(self):
-        return self
+        if self._writer:
+            self._writer.close()
+            self._writer = None
 
     def __exit__(self, error: type | None, *_):
         # The error that ended the training is raised rather than one that follows from it.
@@ -189,7 +164,7 @@ class Checkpoints:
     def best_step(self) -> int | None:
         """Return the scheduled step with the lowest score, of all steps if none is scheduled."""
         scores = self.scores()
-        return next(iter(by_score(scores, self._config.eval_steps(scores))), None)
+        return best_of(scores, self._config.eval_steps(scores))
 
     def eval_steps(self) -> list[int]:
         """Return the scheduled steps, oldest first; all if none is scheduled."""
@@ -251,104 +226,62 @@ class Checkpoints:
 
     def _is_intact(self, step: int, trees: Iterable[str]) -> bool:
         folder = self.folder / str(step)
-        if not read_signed(folder / METRICS, step):
+        manifests = {tree: read_signed(folder / tree / MANIFEST, step) for tree in trees}
+        if not read_signed(folder / METRICS, step) or None in manifests.values():
             return False
-        for tree in trees:
-            manifest = read_signed(folder / tree / MANIFEST, step)
-            files = manifest["files"].items() if manifest else [(MANIFEST, "")]
-            if any(_hash(folder / tree / name) != digest for name, digest in files):
-                return False
-        return True
+        return all(
+            has_hash(folder / tree / name, digest)
+            for tree, manifest in manifests.items()
+            for name, digest in manifest["files"].items()
+        )
 
     def quarantine_damaged(self, step: int) -> None:
         """Rename to `damaged-N` the checkpoints after the intact `step` and other damaged ones.
 
         Superseded ones that a kill has left are deleted.
         """
-        self.close()
-        broadcast_from_process0(partial(self._quarantine, step))  # all wait for process 0
-        with self._writing_errors():
-            self._delete_superseded(self._open_manager())
 
-    def _quarantine(self, step: int) -> None:
-        intact = self.scores()
-        with disk_errors(self.folder):
+        def quarantine() -> None:
+            intact = self.scores()
             for other in self._read_steps():
                 if other > step or other not in intact:
                     path = next_free(self.folder / f"damaged-{other}")
                     print(f"moved to {(self.folder / str(other)).rename(path)}", file=sys.stderr)
+            self._delete_superseded()
+
+        self.wait()
+        with disk_errors(self.folder):
+            broadcast_from_process0(quarantine)  # all wait for process 0
 
 
-@dataclass
-class LatestAndBest(policies.PreservationPolicy):
-    """Preserve the last checkpoint, and of the scheduled ones the latest and the best.
-
-    Orbax's `BestN` would rank temporary ones too, and has no scores that are recorded later.
-    """
-
-    config: TrainingConfig
-    scores: dict[int, float] = field(default_factory=dict)
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        preserved = self.preserved([checkpoint.step for checkpoint in checkpoints])
-        return [checkpoint.step in preserved for checkpoint in checkpoints]
-
-    def preserved(self, steps: Sequence[int]) -> set[int]:
-        """Return the steps to keep of these, which are in order."""
-        scheduled = [step for step in steps if step % self.config.evaluate_every == 0]
-        latest, best = scheduled[-self.config.max_to_keep :], by_score(self.scores, scheduled)[:1]
-        return {*steps[-1:], *latest, *best}
+def best_of(scores: dict[int, float], steps: Iterable[int]) -> int | None:
+    """Return the step with the lowest score, the first of equal ones; None without steps."""
+    return min(steps, key=lambda step: (scores.get(step, NO_SCORE), step), default=None)
 
 
-def by_score(scores: dict[int, float], steps: Iterable[int]) -> list[int]:
-    """Sort steps by their scores, the lowest first, and equal ones by step."""
-    return sorted(steps, key=lambda step: (scores.get(step, NO_SCORE), step))
-
-
-def barrier(*, key: str, timeout_ms: int) -> None:
-    """Wait for the other processes, but not while an error is raised.
-
-    The manager waits in a `finally` clause: a process that can't write would wait for 20 minutes
-    for those that wait for its files, instead of ending with its error.
-    """
-    if sys.exc_info()[0] is None:
-        ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
+def make_writer() -> ocp.AsyncCheckpointer:
+    """Return a writer of arrays with manifests, and of metrics."""
+    handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    handlers.add(None, ocp.args.StandardSave, ManifestHandler)
+    handlers.add("metrics", ocp.args.JsonSave, ocp.JsonCheckpointHandler(Path(METRICS).name))
+    return ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(handler_registry=handlers))
 
 
 class ManifestHandler(ocp.StandardCheckpointHandler):
-    """Write a manifest beside the arrays; each process hashes the files that it has written."""
-
-    async def async_save(self, directory, *args, **kwargs):
-        futures = await super().async_save(directory, *args, **kwargs)
-        if process := jax.process_index():  # process 0 hashes its own files in `finalize`
-            futures = [ChainedFuture(futures, partial(hash_part, directory, process))]
-        return futures
+    """Write a manifest beside the arrays."""
 
     def finalize(self, directory) -> None:
-        """Hash the other files, when all processes have written and before the renaming."""
+        """Hash the files in process 0, when all processes have written, before the renaming."""
         super().finalize(directory)
-        folder, files = Path(directory), {}
-        for part in folder.glob(f"{MANIFEST}.*"):
-            files |= json.loads(part.read_bytes())
-            part.unlink()
-        paths = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
-        files |= {n: sha256(p) for n, p in paths.items() if n not in files and p.is_file()}
+        folder = Path(directory)
+        files = {str(p.relative_to(folder)): sha256(p) for p in folder.rglob("*") if p.is_file()}
         step = int(folder.parent.name.partition(".")[0])  # of 500.orbax-checkpoint-tmp
         replace_file(folder / MANIFEST, signed(step, {"files": files}))
 
 
-def hash_part(directory: Any, process: int) -> None:
-    """Write the hashes of a process's files; process 0 moves them into the manifest."""
-    folder, name = Path(directory), f"process_{process}"
-    paths = [*folder.glob(f"ocdbt.{name}/**/*"), *folder.glob(f"array_metadatas/{name}")]
-    files = {str(path.relative_to(folder)): sha256(path) for path in paths if path.is_file()}
-    replace_file(folder / f"{MANIFEST}.{process}", files)
-
-
-def metrics_content(step: int, metrics: dict[str, float]) -> dict[str, Any]:
-    """Return metrics as JSON can hold them, with a score."""
-    values = {name: float(value) for name, value in ({"score": NO_SCORE} | metrics).items()}
-    return signed(step, {n: v if math.isfinite(v) else NO_SCORE for n, v in values.items()})
+def score_content(step: int, score: float) -> dict[str, Any]:
+    """Return the content of the metrics file; JSON has no NaN."""
+    return signed(step, {"score": float(score) if math.isfinite(score) else NO_SCORE})
 
 
 def signed(step: int, content: dict[str, Any]) -> dict[str, Any]:
@@ -356,11 +289,11 @@ def signed(step: int, content: dict[str, Any]) -> dict[str, Any]:
     return (content := {"step": step} | content) | {"sha256": _digest(content)}
 
 
-def _hash(path: Path) -> str | None:
-    """Return the SHA-256 of a file, None if it is missing."""
+def has_hash(path: Path, digest: str) -> bool:
+    """Return True if the file exists and has this SHA-256."""
     with contextlib.suppress(*MISSING), reading_errors(path):
-        return sha256(path)
-    return None
+        return sha256(path) == digest
+    return False
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -391,14 +324,13 @@ def reading_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def save_arguments(trees: Trees) -> ocp.args.Composite:
+def save_arguments(trees: Trees) -> dict[str, ocp.args.StandardSave]:
     """Return Orbax's arguments; process 0 writes arrays that every process has completely."""
-
-    def item(tree: dict[str, Any]) -> ocp.args.StandardSave:
-        chunks = {name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in tree}
-        return ocp.args.StandardSave(jax.tree.map(_copy_to_host, tree), chunks)
-
-    return ocp.args.Composite(**{name: item(tree) for name, tree in trees.items()})
+    chunks = ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES)
+    return {
+        name: ocp.args.StandardSave(jax.tree.map(_copy_to_host, tree), dict.fromkeys(tree, chunks))
+        for name, tree in trees.items()
+    }
 
 
 def _copy_to_host(array: Any) -> Any:
@@ -466,16 +398,16 @@ def from_named(replicas: TrainState, trees: Trees) -> TrainState:
 
 def _optimizer_names(replicas: TrainState) -> Any:
     """Return the optimizer's state with a name in place of each array."""
+    numbers = itertools.count()
 
     def is_by_parameter(node: Any) -> bool:
         return isinstance(node, dict) and node.keys() == replicas.parameters.keys()
 
-    nodes, structure = jax.tree.flatten(replicas.optimizer, is_leaf=is_by_parameter)
-    names = [
+    def name_arrays(node: Any) -> Any:
+        number = next(numbers)
+        if not is_by_parameter(node):
+            return f"{number}"
         # A parameter that another rule updates has no array here.
-        {name: f"{i}.{name}" if jax.tree.leaves(a) else a for name, a in node.items()}
-        if isinstance(node, dict)
-        else f"{i}"
-        for i, node in enumerate(nodes)
-    ]
-    return jax.tree.unflatten(structure, names)
+        return {name: f"{number}.{name}" if jax.tree.leaves(a) else a for name, a in node.items()}
+
+    return jax.tree.map(name_arrays, replicas.optimizer, is_leaf=is_by_parameter)

@@ -330,7 +330,7 @@ class Checkpointer:
         means, loss = self.interrupt.run_until_signal(evaluate), None
         if means is not None:
             loss = self.metrics.write_validation(step, means)
-            self.checkpoints.record_metrics(step, {"score": self.metrics.scores[step]})
+            self.checkpoints.record_score(step, self.metrics.scores[step])
         self.agree()
         return loss
 
@@ -339,7 +339,7 @@ class Checkpointer:
         if not step or not self.trainer.config.is_eval_step(step):
             return False
         if step in self.metrics.scores:  # logged, but perhaps not recorded in the checkpoint
-            self.checkpoints.record_metrics(step, {"score": self.metrics.scores[step]})
+            self.checkpoints.record_score(step, self.metrics.scores[step])
         return step not in self.metrics.scores
 
     def report_end(self, step: int) -> None:
