@@ -167,12 +167,8 @@ def test_a_killed_write_leaves_the_old_config(ended, classifier, monkeypatch):
 def test_a_profile_opens_and_changes_no_bit(classifier, tmp_path, capsys):
     folder = tmp_path / "profiled"
     start_like(classifier, folder).train(profile=2)
-    output = capsys.readouterr().out
+    assert f"profile of 2 steps: xprof {folder / 'profile'}" in capsys.readouterr().out
     assert_same_runs(folder, classifier.dir.path)
     (trace,) = (folder / "profile").rglob("perfetto_trace.json.gz")
-    assert f"profile of 2 steps: xprof {folder / 'profile'}" in output
-    assert str(trace) in output
     assert list(trace.parent.glob("*.xplane.pb"))
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    resume(folder, profile=2)
-    assert "nothing was profiled" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -17,14 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.helpers.arrays import host_copy
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, loop, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import Interrupt, TrainingProgress, fit, validate
+from tlite.training.loop import Interrupt, fit, validate
 from tlite.training.metrics import is_out_of_patience, read_metrics, validation_score
 from tlite.training.run_dir import METRICS, NO_SCORE
 
@@ -61,7 +59,7 @@ def test_lower_scores_are_better_for_every_metric():
 
 
 @pytest.fixture(scope="module")
-def trained():
+def train():
     """Return a function that trains in a folder; validations return the accuracies in turn."""
     data, devices = jnp.asarray(TOKENS), jax.local_devices()[:1]
     trainer = Trainer(generator_task(MODEL), TRAINING, data, devices)
@@ -106,36 +104,36 @@ def diverge_at(monkeypatch, step):
     monkeypatch.setattr(Trainer, "dispatch", diverging)
 
 
-def lines_of(folder):
+def read_lines(folder):
     lines = read_metrics(folder / "metrics.jsonl")
     return [{n: v for n, v in line.items() if n != "tokens_per_second"} for line in lines]
 
 
-def validated(folder):
-    return [line["step"] for line in lines_of(folder) if line["split"] == "validation"]
+def validated_steps(folder):
+    return [line["step"] for line in read_lines(folder) if line["split"] == "validation"]
 
 
-def saved(folder):
+def saved_steps(folder):
     with contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
         return checkpoints.steps()
 
 
-def test_training_stops_when_patience_is_out_and_stays_so(trained, tmp_path, capsys):
+def test_training_stops_when_patience_is_out_and_stays_so(train, tmp_path, capsys):
     folder = tmp_path / "run"
-    state = trained(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
+    state = train(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
     assert "no better validation in the last 2: ended at step 8\n" in capsys.readouterr().out
-    assert validated(folder) == [2, 4, 6, 8]
+    assert validated_steps(folder) == [2, 4, 6, 8]
     content = (folder / "metrics.jsonl").read_text()
-    again = trained(folder, [], patience=2)
+    again = train(folder, [], patience=2)
     assert "ended at step 8" in capsys.readouterr().out
     assert (folder / "metrics.jsonl").read_text() == content
     jax.tree.map(np.testing.assert_array_equal, again.parameters, state.parameters)
 
 
-def test_the_last_checkpoints_and_the_best_are_kept(trained, tmp_path):
-    trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
-    assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
-    assert saved(tmp_path / "run") == [4, 8, 10, 12]
+def test_the_last_checkpoints_and_the_best_are_kept(train, tmp_path):
+    train(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
+    assert validated_steps(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
+    assert saved_steps(tmp_path / "run") == [4, 8, 10, 12]
 
 
 # The order of dispatching, reading, writing and saving
@@ -169,34 +167,27 @@ def events(monkeypatch):
     return events
 
 
-def test_losses_are_read_while_the_next_call_runs(trained, tmp_path, events):
-    trained(tmp_path / "run", ACCURACIES, steps=6, evaluate_every=3)
+def test_losses_are_read_while_the_next_call_runs(train, tmp_path, events):
+    train(tmp_path / "run", ACCURACIES, steps=6, evaluate_every=3)
     first = [("dispatch", 1), ("dispatch", 2), ("read", 1), ("dispatch", 3), ("read", 2)]
     assert events[:7] == [*first, ("read", 3), ("save", 3)]
     assert events[7:] == [(name, step + 3) for name, step in events[:7]]
 
 
-def test_a_signal_saves_after_the_losses_are_read(trained, tmp_path, monkeypatch, events):
-    interrupt_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted, match="stopped at step 3, and saved"):
-        trained(tmp_path / "run", [], **RARE)
-    assert events[-3:] == [("read", 2), ("read", 3), ("save", 3)]
-
-
-def test_a_diverged_state_is_never_saved(trained, tmp_path, monkeypatch):
+def test_a_diverged_state_is_never_saved(train, tmp_path, monkeypatch):
     """Though a signal asks for it, and the loss is read when a later call has been dispatched."""
     with monkeypatch.context() as patch:
         diverge_at(patch, 5)
         interrupt_at(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
-        with pytest.raises(RunFailed, match=r"is nan at step 5; the best checkpoint is step 4"):
-            trained(tmp_path / "run", ACCURACIES, evaluate_every=4)
-    assert saved(tmp_path / "run") == [4]
-    trained(tmp_path / "run", ACCURACIES, evaluate_every=4)
-    trained(tmp_path / "undisturbed", ACCURACIES, evaluate_every=4)
-    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "undisturbed")
+        with pytest.raises(RunFailed, match=r"is nan at step 5; best checkpoint: step 4"):
+            train(tmp_path / "run", ACCURACIES, evaluate_every=4)
+    assert saved_steps(tmp_path / "run") == [4]
+    train(tmp_path / "run", ACCURACIES, evaluate_every=4)
+    train(tmp_path / "undisturbed", ACCURACIES, evaluate_every=4)
+    assert read_lines(tmp_path / "run") == read_lines(tmp_path / "undisturbed")
 
 
-def test_minutes_save_between_validations(trained, tmp_path, monkeypatch, events):
+def test_minutes_save_between_validations(train, tmp_path, monkeypatch, events):
     """Such a checkpoint is temporary, and training resumes from it to the same bits."""
     clock = SimpleNamespace(monotonic=lambda: 60.0 * len(events), perf_counter=time.perf_counter)
     monkeypatch.setattr("tlite.training.loop.time", clock)
@@ -204,14 +195,14 @@ def test_minutes_save_between_validations(trained, tmp_path, monkeypatch, events
     with monkeypatch.context() as patch:
         interrupt_at(patch, 8, lambda: os.missing)  # an error at any moment, as a kill would be
         with pytest.raises(AttributeError):
-            trained(tmp_path / "run", [], **minutes)
-    (step,) = saved(tmp_path / "run")
+            train(tmp_path / "run", [], **minutes)
+    (step,) = saved_steps(tmp_path / "run")
     assert 3 <= step <= 7
-    assert not validated(tmp_path / "run")
-    trained(tmp_path / "run", ACCURACIES, **minutes)
-    trained(tmp_path / "undisturbed", ACCURACIES, evaluate_every=12)
-    assert saved(tmp_path / "run") == saved(tmp_path / "undisturbed") == [12]
-    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "undisturbed")
+    assert not validated_steps(tmp_path / "run")
+    train(tmp_path / "run", ACCURACIES, **minutes)
+    train(tmp_path / "undisturbed", ACCURACIES, evaluate_every=12)
+    assert saved_steps(tmp_path / "run") == saved_steps(tmp_path / "undisturbed") == [12]
+    assert read_lines(tmp_path / "run") == read_lines(tmp_path / "undisturbed")
 
 
 # Signals
@@ -220,32 +211,32 @@ def test_minutes_save_between_validations(trained, tmp_path, monkeypatch, events
 @pytest.mark.parametrize(
     ("number", "step"), [(signal.SIGINT, 3), (signal.SIGTERM, 6), (signal.SIGHUP, 3)]
 )
-def test_a_signal_saves_without_a_validation(trained, tmp_path, monkeypatch, number, step):
+def test_a_signal_saves_without_a_validation(train, tmp_path, monkeypatch, events, number, step):
     """At a scheduled step and between; nor are further metrics such as BLEU computed."""
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         interrupt_at(patch, step, lambda: signal.raise_signal(number))
         with pytest.raises(Interrupted, match=r"stopped at step \d+, and saved") as stop:
-            trained(tmp_path / "run", [], **RARE)
+            train(tmp_path / "run", [], **RARE)
     assert stop.value.exit_code == 128 + number
     assert signal.getsignal(number) == before
-    assert validated(tmp_path / "run") == []
+    assert validated_steps(tmp_path / "run") == []
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
         ((last, score),) = checkpoints.scores().items()
     assert step <= last <= 6
     assert score == NO_SCORE
-    trained(tmp_path / "run", ACCURACIES, **RARE)
-    assert saved(tmp_path / "run")[-1] == 12
+    train(tmp_path / "run", ACCURACIES, **RARE)
+    assert saved_steps(tmp_path / "run")[-1] == 12
 
 
-def test_a_signal_that_the_process_ignores_stays_ignored(trained, tmp_path, monkeypatch):
+def test_a_signal_that_the_process_ignores_stays_ignored(train, tmp_path, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         interrupt_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGINT))
-        trained(tmp_path / "run", ACCURACIES, **RARE)
+        train(tmp_path / "run", ACCURACIES, **RARE)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert validated(tmp_path / "run")[-1] == 12
+    assert validated_steps(tmp_path / "run")[-1] == 12
 
 
 @pytest.mark.parametrize(
@@ -289,7 +280,7 @@ def test_sigterm_at_any_line_ends_a_validation_quietly(line):
             sys.settrace(before)
 
 
-def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
+def test_a_signal_during_a_validation_finds_the_state_saved(train, tmp_path):
     class Accuracies(list):
         def __iter__(self):
             yield 0.1
@@ -300,65 +291,62 @@ def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
             pytest.fail("the validation went on")
 
     with pytest.raises(Interrupted, match="stopped at step 4, and saved"):
-        trained(tmp_path / "cut", Accuracies())
+        train(tmp_path / "cut", Accuracies())
     with Checkpoints(tmp_path / "cut" / "checkpoints") as checkpoints:
         assert checkpoints.scores() == {2: -0.1, 4: NO_SCORE}
         assert checkpoints.best_step() == 2
     accuracies = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1]
-    trained(tmp_path / "cut", accuracies[1:])
-    trained(tmp_path / "undisturbed", accuracies)
-    assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "undisturbed")
-    assert saved(tmp_path / "cut") == saved(tmp_path / "undisturbed") == [4, 10, 12]
+    train(tmp_path / "cut", accuracies[1:])
+    train(tmp_path / "undisturbed", accuracies)
+    assert read_lines(tmp_path / "cut") == read_lines(tmp_path / "undisturbed")
+    assert saved_steps(tmp_path / "cut") == saved_steps(tmp_path / "undisturbed") == [4, 10, 12]
 
 
 # Kills and damage
 
 
-def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path, monkeypatch):
+def test_a_kill_before_a_score_is_recorded_validates_only_once(train, tmp_path, monkeypatch):
     """The line in metrics.jsonl is written before the score in the checkpoint."""
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "record_score", lambda *_: os.missing)
         with pytest.raises(AttributeError):
-            trained(tmp_path / "run", [0.5])
-    assert validated(tmp_path / "run") == [2]
-    trained(tmp_path / "run", [0.1] * 5)
-    assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
+            train(tmp_path / "run", [0.5])
+    assert validated_steps(tmp_path / "run") == [2]
+    train(tmp_path / "run", [0.1] * 5)
+    assert validated_steps(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
         assert checkpoints.best_step() == 2
 
 
-def test_a_run_that_lost_its_checkpoints_is_an_error(trained, tmp_path):
+def test_a_run_that_lost_its_checkpoints_is_an_error(train, tmp_path):
     folder = tmp_path / "run"
-    trained(folder, ACCURACIES, steps=6)
+    train(folder, ACCURACIES, steps=6)
     content = (folder / "metrics.jsonl").read_text()
-    for spoil in (
-        lambda: [shutil.rmtree(path) for path in (folder / "checkpoints").iterdir()],
-        lambda: (folder / "checkpoints").rmdir(),
-    ):
-        spoil()
-        with pytest.raises(UserError, match=r"no checkpoints, but metrics\.jsonl says"):
-            trained(folder, ACCURACIES, steps=8)
+    shutil.rmtree(folder / "checkpoints")
+    for _ in range(2):  # without the folder, then with an empty one
+        with pytest.raises(UserError, match="was trained but has no checkpoints"):
+            train(folder, ACCURACIES, steps=8)
         assert (folder / "metrics.jsonl").read_text() == content
+        (folder / "checkpoints").mkdir(exist_ok=True)
 
 
-def test_a_run_killed_before_its_first_checkpoint_restarts(trained, tmp_path, capsys):
+def test_a_run_killed_before_its_first_checkpoint_restarts(train, tmp_path):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
     line = {"step": 1, "split": "training", "loss": 1.0}
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    trained(folder, ACCURACIES, steps=2)
-    assert f"{folder} has no checkpoint yet: beginning at step 0" in capsys.readouterr().out
-    assert validated(folder)[0] == 2
+    train(folder, ACCURACIES, steps=2)
+    assert [line["step"] for line in read_lines(folder)] == [1, 2, 2]
 
 
-def test_resume_moves_a_damaged_checkpoint_aside(trained, tmp_path, capsys):
-    trained(tmp_path / "run", ACCURACIES, steps=6)
+def test_resume_moves_a_damaged_checkpoint_aside(train, tmp_path, capsys):
+    train(tmp_path / "run", ACCURACIES, steps=6)
     folder = tmp_path / "run" / "checkpoints"
     (folder / "6" / METRICS).write_text("?")
-    trained(tmp_path / "run", ACCURACIES, steps=8)
+    train(tmp_path / "run", ACCURACIES, steps=8)
     assert (folder / "damaged-6").is_dir()
-    assert saved(tmp_path / "run")[-1] == 8
-    assert validated(tmp_path / "run") == [2, 4, 6, 8]
+    assert saved_steps(tmp_path / "run")[-1] == 8
+    assert validated_steps(tmp_path / "run") == [2, 4, 6, 8]
     assert "checkpoint 6 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
 
 
@@ -381,31 +369,33 @@ def replace_losses(monkeypatch):
     return replace
 
 
-def test_divergence_ends_the_run_and_names_the_best_checkpoint(trained, tmp_path, monkeypatch):
+def test_divergence_ends_the_run_and_names_the_best_checkpoint(train, tmp_path, monkeypatch):
     diverge_at(monkeypatch, 6)
     message = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
-    with pytest.raises(RunFailed, match=rf"{message}the best checkpoint is step 4, in .*points$"):
-        trained(tmp_path / "run", [0.1, 0.2])
-    losses = [line["loss"] for line in lines_of(tmp_path / "run") if line["split"] == "training"]
+    with pytest.raises(RunFailed, match=rf"{message}best checkpoint: step 4 in .*points$"):
+        train(tmp_path / "run", [0.1, 0.2])
+    losses = [line["loss"] for line in read_lines(tmp_path / "run") if line["split"] == "training"]
     assert [loss is None for loss in losses] == [False] * 5 + [True]
 
 
-def test_an_infinite_validation_is_the_worst_and_ends_nothing(trained, tmp_path, replace_losses):
+def test_an_infinite_validation_is_the_worst_and_ends_nothing(train, tmp_path, replace_losses):
     replace_losses(None, np.inf, None, None)
-    trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.2], steps=8)
-    assert validated(tmp_path / "run") == [2, 4, 6, 8]
-    losses = [line["loss"] for line in lines_of(tmp_path / "run") if line["split"] == "validation"]
+    train(tmp_path / "run", [0.1, 0.9, 0.1, 0.2], steps=8)
+    assert validated_steps(tmp_path / "run") == [2, 4, 6, 8]
+    losses = [
+        line["loss"] for line in read_lines(tmp_path / "run") if line["split"] == "validation"
+    ]
     assert [loss is None for loss in losses] == [False, True, False, False]
     with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
         assert checkpoints.best_step() == 8
 
 
 @pytest.mark.parametrize("steps", [2, 6])
-def test_a_run_without_a_finite_validation_fails(trained, tmp_path, replace_losses, steps):
+def test_a_run_without_a_finite_validation_fails(train, tmp_path, replace_losses, steps):
     replace_losses(*[np.nan] * 3)
     for _ in range(2):  # also when it is resumed
         with pytest.raises(RunFailed, match=rf"^no validation loss was finite, .* step {steps}$"):
-            trained(tmp_path / "run", ACCURACIES, steps=steps)
+            train(tmp_path / "run", ACCURACIES, steps=steps)
 
 
 def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
@@ -429,7 +419,7 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
     fit(trainer, tmp_path / "run", batches, MODEL.context)
     fit(trainer, tmp_path / "run", batches, MODEL.context)  # reads the end of the run
     assert capsys.readouterr().err.count("warning: the training loss of seed 1 ") == 1
-    last = lines_of(tmp_path / "run")[-1]
+    last = read_lines(tmp_path / "run")[-1]
     losses = last["loss_replicas"]
     assert [loss is None for loss in losses] == [False, True, False]
     assert last["loss"] == pytest.approx((losses[0] + losses[2]) / 2)
@@ -437,7 +427,7 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
         assert checkpoints.scores()[6] < NO_SCORE
 
 
-# Time and progress
+# Time
 
 
 def test_compiling_is_not_timed(tmp_path, monkeypatch):
@@ -464,32 +454,10 @@ def test_compiling_is_not_timed(tmp_path, monkeypatch):
     assert clock == [100.5]
 
 
-def test_rates_of_overlapping_calls_add_up_to_the_time(trained, tmp_path):
+def test_rates_of_overlapping_calls_add_up_to_the_time(train, tmp_path):
     """The time of a call begins when the previous one has ended."""
     began = time.perf_counter()
-    trained(tmp_path / "run", ACCURACIES, steps=1000, evaluate_every=1000)
+    train(tmp_path / "run", ACCURACIES, steps=1000, evaluate_every=1000)
     seconds = time.perf_counter() - began
     rates = [line.get("tokens_per_second") for line in read_metrics(tmp_path / "run/metrics.jsonl")]
     assert sum(4 * MODEL.context / rate for rate in rates if rate) < seconds
-
-
-def test_time_left_is_printed_unless_it_is_seconds(monkeypatch, capsys):
-    now = 0.0
-    console = functools.partial(Console, get_time=lambda: now)
-    monkeypatch.setattr("tlite.training.loop.Console", console)
-    progress = TrainingProgress(0, 1000)
-    for step in (1, 100, 200, 980):
-        now = 0.2 * step
-        progress.trained(step, 1.0, 1.0)
-        progress.validated(2.0)
-    lines = capsys.readouterr().out.splitlines()
-    left = [line.partition("validation loss 2.0000")[2] for line in lines]
-    assert left == ["", "  0:03:00 left", "  0:02:40 left", ""]
-
-
-@pytest.mark.parametrize("has_widgets", [True, False])
-def test_a_notebook_with_ipywidgets_shows_a_bar(monkeypatch, has_widgets):
-    console = functools.partial(Console, force_jupyter=True)
-    monkeypatch.setattr("tlite.training.loop.Console", console)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: has_widgets or None)
-    assert TrainingProgress(0, 10).disable != has_widgets

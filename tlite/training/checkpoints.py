@@ -106,7 +106,8 @@ class Checkpoints(contextlib.AbstractContextManager):
     def _delete_superseded(self) -> None:
         """Delete all but the last checkpoint, the latest scheduled ones and the best of these."""
         if is_process0():
-            steps, scores = self._read_steps(), self.scores()
+            scores = self.scores()
+            steps = [*scores]  # damaged ones are not deleted
             # The end of a run counts as unscheduled: it may be extended.
             scheduled = [step for step in steps if step % self._config.evaluate_every == 0]
             latest = scheduled[-self._config.max_to_keep :]

@@ -5,7 +5,6 @@ process 0 writes and decides, and a signal to any process stops all at the same 
 """
 
 import contextlib
-import importlib.util
 import math
 import signal
 import sys
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 import tlite.distributed as distributed
-from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, printable
+from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, show
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.metrics import (
     MetricsFile,
@@ -103,8 +102,7 @@ def train(
             progress.validated(checkpointer.validate(step, state))
         if checkpointer.is_stopped():
             return state, step
-        folder = metrics.file.path.with_name("profile")
-        calls = train_steps(trainer, state, step, checkpointer.agree, profile, folder)
+        calls = train_steps(checkpointer, state, step, profile)
         for reached, losses, seconds, latest in calls:
             progress.trained(reached, *metrics.write_call(reached, losses, seconds))
             if latest is None:
@@ -119,59 +117,51 @@ def train(
 
 
 def train_steps(
-    trainer: Trainer,
-    state: TrainState,
-    step: int,
-    agree: Callable[[int], tuple[int, bool]],
-    profile: int,
-    profile_folder: Path,
+    checkpointer: "Checkpointer", state: TrainState, step: int, profile: int
 ) -> Iterator[tuple[int, dict[str, np.ndarray], float, TrainState | None]]:
     """Train to the last step; yield the result of each call while the next one runs.
 
-    At validations, and when `agree` says so, all results are yielded before the next call is
+    At validations, and when a save is due, all results are yielded before the next call is
     dispatched: the last of them has the state, which may then be saved.
-
-    Args:
-        agree: steps per call of this process -> those of all processes, and True for a pause.
 
     Yields:
         The step reached, losses by step and seed (N, M), seconds per step, and the state: None if
         a later call has used it already.
     """
-    config, calls, first = trainer.config, CallQueue(trainer), step
-    steps_per_call = StepsPerCall(trainer.loader.max_steps_per_call)
+    trainer, first = checkpointer.trainer, step
+    config, calls = trainer.config, CallQueue(trainer)
+    folder = checkpointer.metrics.file.path.with_name("profile")
     while step < config.steps:
         trainer.compile(state)  # before the clock starts
         left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        profiled = min(profile, config.evaluate_every, config.steps - step)
-        profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
+        left = min(left, trainer.loader.max_steps_per_call)
+        profiled = min(profile, left) if step > first else 0  # the first call warms up
         if profiled and calls.unread:
             yield calls.read()
-        num_steps = min(profiled or steps_per_call.number, left, trainer.loader.max_steps_per_call)
-        with profiled_call(profile_folder, num_steps if profiled else 0):
-            state = calls.dispatch(state, step, num_steps, wait=profiled > 0)
+        num_steps = profiled or min(calls.num_steps, left)
+        with profiled_call(folder, profiled):
+            state = calls.dispatch(state, step, num_steps)
+            jax.block_until_ready(state if profiled else None)
         step, profile = step + num_steps, 0 if profiled else profile
         if len(calls.unread) > 1:
             yield calls.read()
-        steps_per_call.number, pauses = agree(steps_per_call.propose(calls.seconds))
-        if pauses or config.is_eval_step(step):
+        calls.num_steps, is_due = checkpointer.agree(calls.propose_num_steps())
+        if is_due or config.is_eval_step(step):
             yield calls.read(state)
-    if profile:
-        print("--profile: nothing was profiled, as the run had no second call")
 
 
 class CallQueue:
-    """Calls that have been dispatched: one that runs, and the next one."""
+    """Dispatched calls, one that runs and the next one, and the number of steps per call."""
 
     def __init__(self, trainer: Trainer):
         self.trainer, self.unread, self.ended = trainer, deque(), 0.0
-        self.seconds = SECONDS_PER_CALL  # per step of the last call that was read
+        self.num_steps, self.seconds = 1, SECONDS_PER_CALL  # per step of the last call
 
-    def dispatch(self, state: TrainState, step: int, num_steps: int, *, wait: bool) -> TrainState:
+    def dispatch(self, state: TrainState, step: int, num_steps: int) -> TrainState:
         start = time.perf_counter()
         state, history = self.trainer.dispatch(state, step, num_steps)
         self.unread.append((step, num_steps, history, start))
-        return jax.block_until_ready(state) if wait else state
+        return state
 
     def read(self, state: TrainState | None = None) -> tuple:
         """Wait for the oldest call; return its result as `train_steps` does."""
@@ -181,16 +171,10 @@ class CallQueue:
         self.seconds = max(self.ended - start, 1e-9) / num_steps
         return step + num_steps, losses, self.seconds, state
 
-
-class StepsPerCall:
-    """Number of steps that take about `SECONDS_PER_CALL`, from 1 to `maximum`."""
-
-    def __init__(self, maximum: int):
-        self.maximum, self.number = maximum, 1
-
-    def propose(self, seconds: float) -> int:
-        """Return the number for steps of this duration, growing gradually from 1."""
-        return int(min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.number + 8, self.maximum))
+    def propose_num_steps(self) -> int:
+        """Return the steps that take about `SECONDS_PER_CALL`, growing gradually from 1."""
+        most = min(4 * self.num_steps + 8, self.trainer.loader.max_steps_per_call)
+        return int(min(max(SECONDS_PER_CALL / self.seconds, 1), most))
 
 
 @dataclass
@@ -280,21 +264,18 @@ class Checkpointer:
         self.last_save = time.monotonic()
         return state, step
 
-    def agree(self, steps_per_call: int = 1) -> tuple[int, bool]:
-        """All-gather pending signals; adopt the steps per call and the clock of process 0.
+    def agree(self, num_steps: int = 1) -> tuple[int, bool]:
+        """All-gather pending signals; return the steps per call, and True if a save is due.
 
-        Processes that differed would run different programs and wait for each other for ever.
-
-        Returns:
-            Steps per call; and True if the next call must wait: for a save, or as the run ends.
+        All adopt the number and the clock of process 0: processes that differed would run
+        different programs and wait for each other for ever.
         """
         arrived, seconds = self.interrupt.arrived, 60 * self.trainer.config.save_every_minutes
         is_due = 0 < seconds <= time.monotonic() - self.last_save
-        value = arrived[0] if arrived else 0, steps_per_call, is_due
-        values = distributed.all_gather("signals", value)
-        self.signal = max(number for number, _, _ in values)
-        _, steps_per_call, is_due = values[0]
-        return steps_per_call, bool(self.signal or is_due or self.metrics.failure)
+        values = distributed.all_gather("signals", (arrived[:1], num_steps, is_due))
+        self.signal = max((number for numbers, _, _ in values for number in numbers), default=0)
+        _, num_steps, is_due = values[0]
+        return num_steps, bool(self.signal or is_due or self.metrics.failure)
 
     def is_stopped(self) -> bool:
         """Return True after a signal, or if the run is out of patience."""
@@ -309,9 +290,8 @@ class Checkpointer:
         """
         if self.metrics.failure:
             self.checkpoints.wait()
-            best = self.checkpoints.best_step()
-            saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
-            saved = saved if best else "no checkpoint had been saved"
+            best, folder = self.checkpoints.best_step(), self.checkpoints.folder
+            saved = f"best checkpoint: step {best} in {folder}" if best else "nothing was saved"
             raise RunFailed(f"{self.metrics.failure}; {saved}")
         self.checkpoints.save(step, to_named(state))
         self.last_save = time.monotonic()
@@ -364,16 +344,12 @@ def check_folder(folder: Path) -> None:
     """Raise a `UserError` if a trained run lost its checkpoints, or processes see other folders."""
     check_shared(folder)
     checkpoints, metrics = folder / "checkpoints", folder / "metrics.jsonl"
-    if not metrics.exists() or not metrics.stat().st_size or Checkpoints(checkpoints).steps():
+    if Checkpoints(checkpoints).steps():
         return
     # The first checkpoint is complete before the second validation begins.
-    validations = sum(1 for _ in iterate_metrics(metrics, "validation"))
-    if validations > 1 or not checkpoints.is_dir():
-        raise UserError(
-            f"{folder} has no checkpoints, but {metrics.name} says that it was trained: put "
-            f"{checkpoints} back, or remove {metrics} to begin at step 0"
-        )
-    print(f"{folder} has no checkpoint yet: beginning at step 0")
+    lines = list(iterate_metrics(metrics, "validation"))
+    if len(lines) > 1 or (last_training_line(metrics) and not checkpoints.is_dir()):
+        raise UserError(f"{folder} was trained but has no checkpoints: restore {checkpoints}")
 
 
 def restore(
@@ -441,20 +417,13 @@ def profiled_call(folder: Path, num_steps: int) -> Iterator[None]:
         jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
     ):
         yield
-    files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
-    newest = max(files, key=lambda path: path.parent.name, default=None)  # none if JAX wrote none
-    perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
-    line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
-    print(printable(line))
+    show(f"profile of {num_steps} steps: xprof {folder}, or perfetto_trace.json.gz in this folder")
 
 
 class TrainingProgress(Progress):
-    """Progress bar on a terminal or in a notebook; elsewhere a line for each validation."""
+    """Progress bar on a terminal; elsewhere a line for each validation."""
 
     def __init__(self, step: int, steps: int):
-        console = Console(file=sys.stdout)
-        # In a notebook Rich needs ipywidgets.
-        in_notebook = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
         super().__init__(
             "step {task.completed}/{task.total}",
             BarColumn(bar_width=20),
@@ -464,8 +433,8 @@ class TrainingProgress(Progress):
             TimeElapsedColumn(),
             "left",
             TimeRemainingColumn(),
-            console=console,
-            disable=not (sys.stdout.isatty() or in_notebook),
+            console=Console(file=sys.stdout),
+            disable=not sys.stdout.isatty(),
         )
         fields = dict.fromkeys(("loss", "validation", "rate"), "-")
         self._row = self.add_task("", completed=step, total=steps, **fields)
