@@ -63,11 +63,7 @@ def grammar(case: Case) -> None:
     case.row = f"lines: {line.command.split()[0]}"
     process = line.start()
     case.action = f"tlite {' '.join(process.arguments)[:160]!r}"
-    try:
-        line.check(process)
-    finally:
-        for name in line.modes:
-            (case.folder / name).chmod(0o755)
+    line.check(process)
 
 
 class CommandLine:
@@ -89,21 +85,16 @@ class CommandLine:
         self.kind = rng.choice(kinds) if kinds else None
         self.is_invalid = False  # certainly: exit code 0 is a fault
         self.may_be_long = False
-        self.settings, self.modes = {}, {}
+        self.settings = {}
         mistakes = [self.change_value] * 3
         mistakes += [self.replace_path, self.change_environment, self.misspell, self.add_words]
-        mistakes += [self.change_run, self.forbid]
         for mistake in rng.sample(mistakes, rng.choice((1, 1, 2))):
             mistake()
 
     def start(self) -> Process:
         if self.kind:
             shutil.copytree(self.workspace.reference(self.kind).run, self.folder / "run")
-        # A second mistake may have removed the run that was forbidden.
-        self.modes = {n: mode for n, mode in self.modes.items() if (self.folder / n).exists()}
-        for name, mode in self.modes.items():
-            (self.folder / name).chmod(mode)
-        if not self.settings and not self.modes and self.rng.random() < 0.7:
+        if not self.settings and self.rng.random() < 0.7:
             self.settings["call"] = main
         return self.case.start(self.words, **self.settings)
 
@@ -178,19 +169,6 @@ class CommandLine:
             self.words, self.kind = self.words[:1], None
         self.words += self.rng.choices([*ODD, "x" * 50_000], k=2)
         self.is_invalid = self.command not in TEXT_COMMANDS
-
-    def change_run(self) -> None:
-        """Take a run of any kind."""
-        self.kind = self.rng.choice([kind for kind in RUN_KINDS if kind in self.workspace.kinds])
-
-    def forbid(self) -> None:
-        """Forbid writing, or reading too."""
-        if not self.kind:
-            self.modes["."], self.is_invalid = 0o555, True
-            return
-        name = self.rng.choice(["", "/config.json", "/checkpoints", "/metrics.jsonl"])
-        mode = self.modes["run" + name] = self.rng.choice([0o000, 0o555])
-        self.is_invalid |= mode == 0 and name in ("", "/config.json")
 
     def make_wrong_path(self, is_input: bool = False) -> str | bytes:
         """Make a file or folder that is not the expected one; `is_input`: one that can be read."""

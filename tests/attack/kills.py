@@ -141,18 +141,11 @@ def wait_for_random_moment(
     min_size = size + fraction * left * reference.metrics_bytes if kind < 0.9 else -1
     if process.wait(300, lambda: metrics_bytes(run) > min_size):
         return None
-    only_removals = kind > 0.7
     for _ in range(num_changes):
         paths = list_paths(run.parent)
-
-        def has_changed(paths: set[str] = paths) -> bool:
-            now = list_paths(run.parent)
-            return bool(paths - now) if only_removals else paths != now
-
-        if process.wait(2, has_changed):
+        if process.wait(2, lambda paths=paths: list_paths(run.parent) != paths):
             return None
-    what = "removal" if only_removals else "change"
-    return f"{what} {num_changes} of a name after {min_size:.0f} bytes of metrics"
+    return f"change {num_changes} of a name after {min_size:.0f} bytes of metrics"
 
 
 def list_paths(folder: Path | str, depth: int = 4) -> set[str]:

@@ -1,7 +1,6 @@
 """Processes of tlite: started in an environment of their own, watched, killed and checked."""
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -17,8 +16,6 @@ TEST_VARIABLES = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATIO
 TEST_VARIABLES += ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",)
 MAX_GIGABYTES = 6
 TRACES = ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error")
-PR_CAPBSET_DROP = 24
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 
 
 class Fault(Exception):
@@ -95,8 +92,6 @@ class Process:
             os.close(1)
         if max_open_files:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max_open_files, max_open_files))
-        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):  # takes effect with exec
-            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
         if call:
             os._exit(_call(call, self.arguments))
         command = [sys.executable, "-m", "tlite", *self.arguments]
