@@ -133,9 +133,10 @@ def train_steps(
     folder = checkpointer.metrics.file.path.with_name("profile")
     while step < config.steps:
         trainer.compile(state)  # before the clock starts
-        left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        left = min(left, trainer.loader.max_steps_per_call)
-        profiled = min(profile, left) if step > first else 0  # the first call warms up
+        most = min(config.evaluate_every, config.steps - step, trainer.loader.max_steps_per_call)
+        left = min(config.evaluate_every - step % config.evaluate_every, most)
+        profiled = min(profile, most)
+        profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
         if profiled and calls.unread:
             yield calls.read()
         num_steps = profiled or min(calls.num_steps, left)
