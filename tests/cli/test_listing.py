@@ -76,7 +76,7 @@ def test_latest_is_the_newest_run_whatever_lies_at_that_name(works, fails, gener
     shutil.copytree(generator.run, tmp_path / "runs" / "new")
     make_run(tmp_path / "runs" / "old", 10)
     make_run(tmp_path / "latest", 0)
-    make_run(tmp_path / "runs" / "of words", 0, kind="ClassifierExperiment", began=-3e9)
+    make_run(tmp_path / "runs" / "of words", 0, kind="ClassifierExperiment", created=-3e9)
     assert works("generate latest --tokens 3") == works("generate runs/new --tokens 3")
     assert works("generate runs --tokens 3") == works("generate runs/new --tokens 3")
     shutil.rmtree(tmp_path / "runs" / "of words")

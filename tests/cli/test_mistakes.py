@@ -28,7 +28,7 @@ MISTAKES = {
     TRAIN + "--name ''": "name must be printable, not ''",
     "train my_text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
     "evaluate " + "n" * 300: "can't read n+/config.json: File name too long",
-    TRAIN + "--run " + "n" * 300: "can't make the run folder n+: File name too long",
+    TRAIN + "--run " + "n" * 300: "can't create the run folder n+: File name too long",
     TRAIN + "--context 4000": "too short: its training split has 2565",
     TRAIN + "--vocabulary-size 7": "7.*31",
     TRAIN + "--validation-fraction 1": "validation_fraction must be .*, not 1.0",

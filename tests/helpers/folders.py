@@ -1,4 +1,4 @@
-"""Run folders that hold only the files that `tlite runs` reads."""
+"""Run folders with only the files that `tlite runs` reads."""
 
 import datetime
 import json
@@ -15,20 +15,20 @@ def write(path, content):
 
 
 def make_run(
-    folder, age, *, scores=(), kind="GeneratorExperiment", best_metric="loss", steps=9, began=None
+    folder, age, *, scores=(), kind="GeneratorExperiment", best_metric="loss", steps=9, created=None
 ):
-    """Write a run with checkpoints (step, score), validated every 3 steps.
+    """Write a run that validates every 3 steps, with checkpoints (step, score).
 
     Args:
-        age: Seconds since its config was written.
-        began: Seconds since its start, written into config.json unless None.
+        age: seconds since config.json was written.
+        created: seconds since the time that config.json records; None: it records none.
     """
     training = to_dict(TrainingConfig(steps=steps, best_metric=best_metric, evaluate_every=3))
-    experiment = {"kind": kind, "name": "tiny", "training": training}
-    start = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
-    write(folder / "config.json", {"experiment": experiment, "data": {}} | start)
+    content = {"experiment": {"kind": kind, "name": "tiny", "training": training}, "data": {}}
+    if created is not None:
+        content["created"] = str(datetime.datetime.fromtimestamp(1e9 - created))
+    write(folder / "config.json", content)
     for step, score in scores:
-        content = {"step": step, "score": score}
-        write(folder / "checkpoints" / str(step) / METRICS, content)
+        write(folder / "checkpoints" / str(step) / METRICS, {"step": step, "score": score})
     os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
     return folder

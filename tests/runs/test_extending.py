@@ -79,7 +79,7 @@ def ended(before, tmp_path):
 def config(folder):
     """Return the saved config without the time of creation."""
     content = json.loads((folder / "config.json").read_text())
-    del content["began"]
+    del content["created"]
     return content
 
 

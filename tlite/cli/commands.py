@@ -25,9 +25,9 @@ from tlite.training.run_dir import (
     RunDir,
     check_local,
     check_shared,
-    describe,
     find_run,
     find_runs,
+    summarize_run,
 )
 from tlite.user_code import allow_code
 
@@ -413,7 +413,7 @@ class Evaluate(EnsembleOptions, SearchOptions):
         folder, replica = find_run(self.run), self.replica
         names = [field.name for field in fields(SearchOptions)]
         search = {name: getattr(self, name) for name in names if getattr(self, name)}
-        kind = describe(folder).kind if search or replica not in (0, "all") else ""
+        kind = summarize_run(folder).kind if search or replica not in (0, "all") else ""
         if search and kind != "translator":
             raise UserError(f"--{next(iter(search))} is for a translator, not for {folder}")
         if replica not in (0, "all") and kind not in ("classifier", "pretrained"):
@@ -758,8 +758,8 @@ class Runs:
         rows = [("folder", "experiment", "kind", "done", "best validation", "created")]
         for run in summaries:
             unit = "variants" if run.kind == "study" else "steps"
-            done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
-            created = f"{run.began:%Y-%m-%d %H:%M}"
+            done = f"{run.progress:,} of {run.total:,} {unit}" if run.total else ""
+            created = f"{run.created:%Y-%m-%d %H:%M}"
             rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
         print_columns(rows)
 

@@ -47,11 +47,11 @@ from tlite.training.run_dir import (
     create_run,
     experiment_fields,
     find_runs,
-    kept,
     new_folder,
     open_run,
     read_config,
     replace_file,
+    to_checked_json,
 )
 from tlite.training.sharding import out_of_memory
 from tlite.training.step import Task, TrainState
@@ -191,8 +191,8 @@ class Run(abc.ABC):
         run.trainer.compile()
 
         def write() -> str:
-            exactly = dir is not None
-            written = create_run(path, experiment, fingerprint, built.tokenizer, exactly=exactly)
+            tokenizer, exist_ok = built.tokenizer, dir is None
+            written = create_run(path, experiment, fingerprint, tokenizer, exist_ok=exist_ok)
             return str(written.path)
 
         path = Path(distributed.broadcast_from_process0(write))
@@ -229,7 +229,7 @@ class Run(abc.ABC):
         if steps is not None and distributed.is_process0():
             path = run_dir.path / RUN
             with MetricsFile(run_dir.metrics):  # locked: no other process trains it meanwhile
-                replace_file(path, read_config(path) | {"experiment": kept(experiment)})
+                replace_file(path, read_config(path) | {"experiment": to_checked_json(experiment)})
         return run
 
     # Methods of each class of runs
@@ -525,7 +525,7 @@ def find_same(experiment: Any, dir: Path | None) -> str:
         saved, precision = read_config(path / RUN)["experiment"], experiment.training.precision
         if precision == "auto":
             precision = experiment_fields(saved)["training"]["precision"]
-        return saved, kept(experiment.resolve_precision(precision))
+        return saved, to_checked_json(experiment.resolve_precision(precision))
 
     return find_equal(experiment.name, dir, RUN, read)
 
@@ -540,7 +540,7 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
     Raises:
         UserError: `dir` has another experiment.
     """
-    runs = [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
+    runs = [run.folder for run in find_runs(ROOT / name) if run.kind != "damaged"]
     for path in [dir] if dir else runs:
         with contextlib.suppress(*UNREADABLE):
             if not (path / config).is_file():

@@ -33,9 +33,9 @@ from tlite.training.run_dir import (
     STUDY,
     create_folder,
     experiment_fields,
-    kept,
     new_folder,
     next_free,
+    to_checked_json,
 )
 from tlite.training.sharding import out_of_memory
 from tlite.user_code import allow_code, remember_code, write_code
@@ -185,7 +185,7 @@ def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None)
             if name in saved and precisions[name] == "auto":
                 precisions[name] = experiment_fields(saved[name])["training"]["precision"]
         new = resolve_precision(experiments, precisions)
-        return saved, {name: kept(experiment) for name, experiment in new.items()}
+        return saved, {name: to_checked_json(experiment) for name, experiment in new.items()}
 
     return find_equal(name, dir, STUDY, read)
 
@@ -204,7 +204,7 @@ def create_study(
         write_code(folder / CODE, configs)
 
     def write() -> str:
-        return str(create_folder(path, write_files, exactly=dir is not None))
+        return str(create_folder(path, write_files, exist_ok=dir is None))
 
     path = Path(distributed.broadcast_from_process0(write))
     remember_code(configs)
@@ -219,7 +219,7 @@ def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tup
             built = datasets.build(experiment)
         except UserError as error:
             raise UserError(f"variant {name}: {error}") from error
-        model, config = built.experiment.model, kept(experiment)
+        model, config = built.experiment.model, to_checked_json(experiment)
         shapes = jax.eval_shape(partial(make_model, model, rng=jax.random.key(0)))
         size, folder = count_parameters(shapes), free_name(name, used)
         variants.append(Variant(name, folder, config, built.fingerprint, parameters=size))

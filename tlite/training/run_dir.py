@@ -1,15 +1,13 @@
-"""A run is a folder of data; user code in it is executed only with the user's consent.
+"""Run folders: create, open and find them.
 
-config.json and the tokenizer's file rebuild the model; code/ has copies of the files with the
-user's functions that it needs (`tlite.user_code`). metrics.jsonl has a line for each step and
-validation, examples.npz each example's scores in the last one, samples/ and plots/ what they say.
-checkpoints/ holds the best and the last two, or `--max-to-keep`; resuming moves a damaged one to
-checkpoints/damaged-<step> and deletes none. Where asked for: tensorboard/ or wandb/
-(`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard and Perfetto), inspection/
-(`tlite inspect`).
+`config.json` and the tokenizer's file rebuild the model; `code/` has copies of the user's files
+that it needs (`tlite.user_code`). `metrics.jsonl` has a line for each training step and validation,
+`examples.npz` the scores of each validation example, `checkpoints/` the best and the last
+checkpoints; resuming moves a damaged one to `checkpoints/damaged-STEP`. `samples/` and `plots/` are
+written during training, `tensorboard/` or `wandb/` by `tlite follow`, `profile/` by `--profile`,
+`inspection/` by `tlite inspect`.
 
-Which there are, and how far they have come, is read from their small files alone: JAX is not
-imported, no experiment is made, and what is damaged is listed as that.
+Runs are listed from their small JSON files alone, without JAX; a damaged run is listed as damaged.
 """
 
 import contextlib
@@ -41,35 +39,33 @@ from tlite.user_code import allow_code, write_code
 
 LATEST, ROOT = "latest", Path("runs")
 RUN, STUDY, CODE = "config.json", "study.json", "code"
-MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
-"""What a run or a study has at least one of."""
-UNREADABLE = (
-    OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
-)  # fmt: skip
-"""What a file of JSON raises that is damaged, or of something else."""
-
-PACKAGE = Path(__file__).parents[1]
-ROOMS = (
-    "functional", "models", "baselines", "text", "data", "pretrained", "decoding", "training",
-    "runs",
-)  # fmt: skip
-"""Whose source decides a run's numbers."""
+RUN_FILES = {RUN, STUDY, "metrics.jsonl", "checkpoints"}  # a run or a study has at least one
 METRICS = "metrics/metrics"
 """JSON file of a checkpoint with its score, where Orbax's manager writes it."""
 NO_SCORE = 1e30
 """Score of a checkpoint that was not validated, or was not finite: JSON has no NaN."""
+UNREADABLE = (
+    OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
+)  # fmt: skip
+"""Exceptions of reading a JSON file that is damaged, or of another format."""
+
+PACKAGE = Path(__file__).parents[1]
+SOURCE_PACKAGES = (
+    "functional", "models", "baselines", "text", "data", "pretrained", "decoding", "training",
+    "runs",
+)  # fmt: skip
+"""Packages of tlite whose source decides the results of a run."""
 LIBRARIES = "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"
-"""The first four decide them too."""
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """The paths and the config of a run."""
+    """Paths and config of a run."""
 
     path: Path
     experiment: Any
     data: dict
-    """What the data was, its SHA-256 above all."""
+    """Fingerprint of the data: sizes and SHA-256."""
 
     @property
     def metrics(self) -> Path:
@@ -88,78 +84,64 @@ class RunDir:
         return self.path / "plots"
 
 
-class Found(NamedTuple):
-    """A run or a study, as a list tells it."""
+class RunSummary(NamedTuple):
+    """A run or a study in a list."""
 
     folder: Path
-    began: datetime.datetime
-    """In local time, as config.json says, or a study's first."""
+    created: datetime.datetime
+    """Local time; of a study that of its first run."""
     experiment: str = ""
     kind: str = "damaged"
-    """generator, classifier, translator, study, pretrained; damaged."""
-    done: int = 0
-    """The step of the last checkpoint; of a study the variants at their last step."""
-    of: int = 0
-    """Steps, or variants, in all."""
+    """generator, classifier, translator, study, pretrained or damaged."""
+    progress: int = 0
+    """Step of the last checkpoint; number of a study's variants that have reached their last."""
+    total: int = 0
+    """Number of steps, or of variants."""
     best: str = ""
-    """What the best validation has found: "loss 1.0802"."""
+    """Best validation: "loss 1.0802"."""
 
 
-def find_runs(root: Path, depth: int | None = None) -> list[Found]:
-    """The runs and studies below a folder, newest first; a study's own runs are not among them.
+# Find
 
-    Args:
-        depth: 1 for those in the folder itself only, and so on; however deep unless given.
-    """
-    found = []
-    for place, folders, files in os.walk(root):
-        marked = MARKS & {*folders, *files}
-        if marked or (depth and len(Path(place).relative_to(root).parts) >= depth):
+
+def find_runs(root: Path) -> list[RunSummary]:
+    """Return the runs and studies below a folder, newest first, without the runs of the studies."""
+    runs = []
+    for path, folders, files in os.walk(root):
+        if not RUN_FILES.isdisjoint([*folders, *files]):
+            runs.append(summarize_run(Path(path)))
             folders.clear()
-        if marked and (run := describe(Path(place))).kind != "pretrained":
-            found.append(run)
         folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=lambda run: (run.began, run.folder), reverse=True)
-
-
-def newest(
-    root: Path, kind: str = "", depth: int | None = None, *, studies: bool = False
-) -> Path | None:
-    """The newest run below a folder that is not damaged.
-
-    Args:
-        kind: generator, say; any kind unless given.
-        depth: as for `find_runs`.
-        studies: a study counts as a run.
-    """
-    others = {"damaged"} if studies else {"damaged", "study"}
-    runs = find_runs(root, depth)
-    return next((r.folder for r in runs if r.kind == kind or not (kind or r.kind in others)), None)
+    runs = [run for run in runs if run.kind != "pretrained"]
+    return sorted(runs, key=lambda run: (run.created, run.folder), reverse=True)
 
 
 def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Path:
-    """The run in a folder, or the newest if it is a folder of runs.
+    """Return the run in a folder, or the newest one that is not damaged in a folder of runs.
 
     `latest` is the newest in ./runs, whatever ./latest is.
 
     Args:
-        kind: generator, say; any kind unless given.
+        kind: generator, classifier or translator; "": any.
         studies: a study counts as a run.
 
     Raises:
-        UserError: there is none, or the name is empty, as of a variable that was not set.
+        UserError: there is no latest run, or the name is empty, like that of an unset variable.
     """
-    if str(folder) == LATEST:
-        if found := newest(ROOT, kind, studies=studies):
-            return found
-        which = f"{kind}'s run" if kind else "run"
-        raise UserError(f"there is no latest {which}: {Path.cwd() / ROOT} has none")
     if folder == "":
-        raise UserError("the run's folder has an empty name: name one, or say latest")
+        raise UserError("the run's folder has an empty name: name one, or latest")
+    is_latest = str(folder) == LATEST
     check_local(folder)
-    if not os.path.isdir(folder):
+    if not is_latest and not os.path.isdir(folder):
         return Path(folder)
-    return newest(Path(folder), kind, depth=2, studies=studies) or Path(folder)
+    excluded = {"damaged"} if studies else {"damaged", "study"}
+    for run in find_runs(ROOT if is_latest else Path(folder)):
+        if run.kind == kind or not (kind or run.kind in excluded):
+            return run.folder
+    if is_latest:
+        name = f"{kind}'s run" if kind else "run"
+        raise UserError(f"there is no latest {name}: {Path.cwd() / ROOT} has none")
+    return Path(folder)
 
 
 def check_local(folder: str | Path) -> None:
@@ -168,22 +150,46 @@ def check_local(folder: str | Path) -> None:
         raise UserError(f"the run folder {folder} is a URL: only folders are supported")
 
 
-def describe(folder: Path) -> Found:
-    """What a folder's files say."""
-    study = (folder / STUDY).is_file()
-    configs = [*folder.glob(f"[!.]*/{RUN}")] if study else [*folder.glob(RUN)]
-    began = datetime.datetime.fromtimestamp(min(map(_began, configs or [folder])))
+def summarize_run(folder: Path) -> RunSummary:
+    """Return the summary of a run or a study."""
+    is_study = (folder / STUDY).is_file()
+    configs = [*folder.glob(f"[!.]*/{RUN}")] if is_study else [*folder.glob(RUN)]
+    created = datetime.datetime.fromtimestamp(min(map(_creation_time, configs or [folder])))
     try:
-        content = _read(folder / (STUDY if study else RUN))
+        content = _read_json(folder / (STUDY if is_study else RUN))
         if "model_type" in content:
-            return Found(folder, began, kind="pretrained")
-        if not study:
-            return _run(folder, began, experiment_fields(content["experiment"]))
-        runs = [describe(folder / variant["run"]) for variant in content["variants"]]
-        ended = sum(0 < run.of <= run.done for run in runs)
-        return Found(folder, began, str(content["name"]), "study", ended, len(runs))
+            return RunSummary(folder, created, kind="pretrained")
+        if not is_study:
+            return _summarize_run(folder, created, experiment_fields(content["experiment"]))
+        runs = [summarize_run(folder / variant["run"]) for variant in content["variants"]]
+        ended = sum(0 < run.total <= run.progress for run in runs)
+        return RunSummary(folder, created, str(content["name"]), "study", ended, len(runs))
     except UNREADABLE:
-        return Found(folder, began)
+        return RunSummary(folder, created)
+
+
+def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunSummary:
+    training = from_dict(TrainingConfig, experiment["training"])
+    checkpoints, scores, metric = folder / "checkpoints", [], training.best_metric
+    steps = numbered_folders(checkpoints)
+    for step in training.eval_steps(steps):
+        with contextlib.suppress(*UNREADABLE):  # it is damaged
+            scores.append(float(_read_json(checkpoints / f"{step}" / METRICS)["score"]))
+    score = min((score for score in scores if score < NO_SCORE), default=None)
+    best = "" if score is None else f"{metric} {score if metric == 'loss' else -score:.4f}"
+    kind = str(experiment["kind"]).removesuffix("Experiment").lower()
+    last = steps[-1] if steps else 0
+    return RunSummary(folder, created, str(experiment["name"]), kind, last, training.steps, best)
+
+
+def _creation_time(path: Path) -> float:
+    """Return when a run was created, in seconds, by its config or else by the file's time."""
+    try:
+        return datetime.datetime.fromisoformat(_read_json(path)["created"]).timestamp()
+    except UNREADABLE:
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+        return 0.0
 
 
 def experiment_fields(saved: dict[str, Any]) -> dict[str, Any]:
@@ -193,60 +199,35 @@ def experiment_fields(saved: dict[str, Any]) -> dict[str, Any]:
     return saved["fields"] | {"kind": saved["name"].rpartition(".")[2]}
 
 
-def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
-    training = from_dict(TrainingConfig, experiment["training"])
-    checkpoints, scores, select = folder / "checkpoints", [], training.best_metric
-    saved = numbered_folders(checkpoints)
-    for step in training.eval_steps(saved):
-        with contextlib.suppress(*UNREADABLE):  # it is damaged
-            scores.append(float(_read(checkpoints / f"{step}" / METRICS)["score"]))
-    best = min((score for score in scores if score < NO_SCORE), default=None)
-    told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
-    kind = str(experiment["kind"]).removesuffix("Experiment").lower()
-    done = saved[-1] if saved else 0
-    return Found(folder, began, str(experiment["name"]), kind, done, training.steps, told)
-
-
-def _began(path: Path) -> float:
-    """When a run began, in seconds, by its config; by the file's time where that does not say."""
-    try:
-        return datetime.datetime.fromisoformat(_read(path)["began"]).timestamp()
-    except UNREADABLE:
-        with contextlib.suppress(OSError):
-            return path.stat().st_mtime
-        return 0.0
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def numbered_folders(folder: Path) -> list[int]:
-    """What is called by a number, as checkpoints are by their steps, the least first."""
+    """Return the names in a folder that are numbers, such as the steps of checkpoints, sorted."""
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
+# Create
+
+
 def new_folder(name: str, folder: Path | None = None, root: Path = ROOT) -> Path:
-    """A path for a run, where nothing is yet: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
+    """Return a path for a run where nothing exists: `folder`, or runs/NAME/YYYYMMDD-HHMMSS.
 
     Raises:
-        UserError: it exists already, or can't be made.
+        UserError: it exists already, or can't be created.
     """
     check_local(folder or "")
     path = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
-            pass  # so that a folder that can't be made is told early
+            pass  # raises before anything is computed
     except OSError as error:
-        raise UserError(f"can't make the run folder {path}: {system_reason(error)}") from error
+        raise UserError(f"can't create the run folder {path}: {system_reason(error)}") from error
     if folder is None:
         return next_free(path)
     if os.path.lexists(folder):
+        resume = command("train", "--resume", folder)
         raise UserError(
-            f"the run folder {folder} exists already: name another, "
-            f"or continue it with {command('train', '--resume', folder)}"
+            f"the run folder {folder} exists already: name another, or resume it with {resume}"
         )
     return folder
 
@@ -255,82 +236,82 @@ def check_shared(folder: Path) -> None:
     """Raise a `CollectiveError` in all processes if one does not see process 0's run folder."""
     if distributed.process_count() == 1:
         return
-    path = folder / ".shared"
+    path, token = folder / ".shared", secrets.token_hex()
+    if distributed.is_process0():
+        replace_file(path, token)
+    token = distributed.all_gather("token", token)[0]
 
-    def write() -> str:
-        replace_file(path, token := secrets.token_hex())
-        return token
-
-    def sees(token: str) -> bool:
-        for _ in range(10):  # a directory of NFS may be cached
-            with contextlib.suppress(OSError):
-                if path.read_text() == token:
-                    return True
-            time.sleep(0.5)
+    def is_visible() -> bool:
+        with contextlib.suppress(OSError):
+            return path.read_text() == token
         return False
 
-    found = distributed.all_gather(
-        "shared folder", sees(distributed.broadcast_from_process0(write))
-    )
+    if not (visible_here := is_visible()):
+        time.sleep(5)  # NFS may cache a directory
+        visible_here = is_visible()
+    visible = distributed.all_gather("run folder", visible_here)
     distributed.broadcast_from_process0(lambda: path.unlink(missing_ok=True))
-    if not all(found):
+    if not all(visible):
         raise CollectiveError(
-            f"process {found.index(False)} does not see the run folder {folder} of process 0: all "
-            "processes need the same working directory on a file system that they share"
+            f"process {visible.index(False)} does not see the run folder {folder} of process 0: "
+            "all processes need the same working directory on a file system that they share"
         )
 
 
-def next_free(path: Path, taken: Callable[[Path], bool] = os.path.lexists) -> Path:
-    """The first of path, path-2, path-3, ... that is not taken: where nothing is."""
+def next_free(path: Path, is_used: Callable[[Path], bool] = os.path.lexists) -> Path:
+    """Return the first of path, path-2, path-3, ... that is not used."""
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(free for free in itertools.chain([path], others) if not taken(free))
+    return next(free for free in itertools.chain([path], others) if not is_used(free))
 
 
-def create_run(folder: Path, experiment, data: dict, tokenizer, *, exactly: bool = True) -> RunDir:
-    """Write a run beside `folder`, and let it appear there whole.
+def create_run(
+    folder: Path, experiment: Any, data: dict, tokenizer: Any, *, exist_ok: bool = False
+) -> RunDir:
+    """Write a run into a hidden folder, and rename it to `folder`.
 
     Args:
-        exactly: not under the next number, if a run has appeared there meanwhile.
+        exist_ok: if `folder` exists, use the next free number.
 
     Raises:
-        UserError: the config could not be read back, the disk is full, or a run is there by now.
+        UserError: the config could not be read back, the disk is full, or the folder exists.
     """
-    content = {"experiment": kept(experiment), "data": data}
+    content = {"experiment": to_checked_json(experiment), "data": data}
 
     def write(temporary: Path) -> None:
         (temporary / "checkpoints").mkdir()
         write_code(temporary / CODE, content["experiment"])
         path = temporary / tokenizer.file_name
         tokenizer.save(path)
-        began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        created = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
         more = {
             "tokenizer": {"file": path.name, "sha256": sha256(path)},
-            "made_with": {"tlite": tlite.__version__, "commit": _commit()} | _deciding(),
-            "began": began,
+            "made_with": {"tlite": tlite.__version__, "commit": _commit()} | _versions(),
+            "created": created,
         }
         (temporary / RUN).write_text(json.dumps(content | more, indent=2), encoding="utf-8")
 
-    return RunDir(create_folder(folder, write, exactly=exactly), experiment, data)
+    return RunDir(create_folder(folder, write, exist_ok=exist_ok), experiment, data)
 
 
-def kept(experiment) -> dict[str, Any]:
-    """An experiment as JSON that is read back as the same.
+def to_checked_json(experiment: Any) -> dict[str, Any]:
+    """Return an experiment as JSON, from which it can be restored.
 
     Raises:
-        UserError: there is none.
+        UserError: it can't be restored.
     """
     try:
         content = json.loads(json.dumps(to_dict(experiment)))
-        again = json.loads(json.dumps(to_dict(from_dict(type(experiment), content))))
+        restored = json.loads(json.dumps(to_dict(from_dict(type(experiment), content))))
     except (TypeError, ValueError) as error:
         raise UserError(f"the run could never be opened again: {error}") from error
-    if again != content:
-        raise UserError("the run could never be opened again: config.json would say otherwise")
+    if restored != content:
+        difference = distributed.first_difference(content, restored)
+        raise UserError(f"the run could never be opened again: {difference}")
     return content
 
 
 def replace_file(path: Path, content: bytes | str | dict) -> None:
-    """Let a file hold this, a dict as JSON, whenever a kill comes: what was there, or all of it."""
+    """Write a file, a dict as JSON, so that a kill leaves either the old or the new content."""
     temporary = path.with_name(f".{path.name}.new")
     if isinstance(content, dict):
         content = json.dumps(content, indent=2)
@@ -342,122 +323,120 @@ def replace_file(path: Path, content: bytes | str | dict) -> None:
         temporary.replace(path)
 
 
-def create_folder(folder: Path, write: Callable[[Path], None], *, exactly: bool) -> Path:
-    """Let what is written beside appear whole: as `folder`, or unless `exactly` the next number."""
+def create_folder(folder: Path, write: Callable[[Path], None], *, exist_ok: bool) -> Path:
+    """Let `write` fill a hidden folder, then rename it to `folder` or the next free number."""
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
         with disk_errors(folder):
             temporary.mkdir()
             write(temporary)
-            return temporary.rename(folder if exactly else next_free(folder))
+            return temporary.rename(next_free(folder) if exist_ok else folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
+# Open
+
+
 def open_run(folder: Path, kind: Any, *, trust: bool = False) -> RunDir:
-    """The run in a folder that `create_run` made; a warning where it was made otherwise than now.
+    """Open a run that `create_run` wrote; warn if source or libraries have changed since.
 
     Args:
-        kind: the type of its experiment, or a union of types.
+        kind: type of its experiment, or a union of types.
         trust: execute the run's copy of user code, even if this user has not trained with it.
 
     Raises:
-        UserError: there is no such folder, it isn't a run's, or can't be read.
+        UserError: there is no such folder, it isn't a run's, or it can't be read.
     """
     path = folder / RUN
     try:
         if not path.is_file():
-            raise UserError(f"{folder} {_lack_of_run(folder)}")
+            raise UserError(f"{folder} {_describe_missing_run(folder)}")
         content = read_config(path)
-        saved = content["experiment"]["kind"]
-        if isinstance(kind, type) and saved not in (kind.__name__, "class"):
-            raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
-        token_file = folder / Path(content["tokenizer"]["file"]).name
-        # What is no file, a pipe say, would be waited for.
-        if not token_file.is_file() or sha256(token_file) != content["tokenizer"]["sha256"]:
-            raise UserError(f"{token_file} is not the one that the run was trained with")
+        tokenizer = folder / Path(content["tokenizer"]["file"]).name
+        # is_file: opening a pipe would wait
+        if not tokenizer.is_file() or sha256(tokenizer) != content["tokenizer"]["sha256"]:
+            raise UserError(f"{tokenizer} is not the one that the run was trained with")
         with allow_code(folder / CODE, trust=trust):
-            run = RunDir(folder, from_dict(kind, content["experiment"]), content["data"])
-        if isinstance(kind, type) and not isinstance(run.experiment, kind):
-            name = type(run.experiment).__name__
-            raise UserError(f"{path} is of the run of a {name}, not of a {kind.__name__}")
+            experiment = from_dict(kind, content["experiment"])
+        if isinstance(kind, type) and not isinstance(experiment, kind):  # of a user's class
+            raise ValueError(f"expected {kind.__name__}, not {type(experiment).__name__}")
     except OSError as error:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
     except ValueError as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
-    if changed := changed_since(content["made_with"]):
-        warning = f"warning: since {folder} was made {changed}: results may differ"
-        print(printable(warning), file=sys.stderr)
-    return run
+    versions, before = _versions(), content["made_with"]
+    changed = [
+        name if name.startswith("tlite/") else f"{name} (was {before.get(name)})"
+        for name in versions
+        if before.get(name) != versions[name]
+    ]
+    if changed:
+        changes = f"{', '.join(changed)} changed since {folder} was created"
+        print(printable(f"warning: {changes}: results may differ"), file=sys.stderr)
+    return RunDir(folder, experiment, content["data"])
 
 
-def _lack_of_run(folder: Path) -> str:
-    what = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
+def _describe_missing_run(folder: Path) -> str:
+    """Return why a folder is no run, and which run may be meant."""
     if (folder / STUDY).is_file():
         runs = ", ".join(sorted(path.parent.name for path in folder.glob(f"[!.]*/{RUN}")))
-        return f"{what}, but a study of runs: name {f'one of {runs}' if runs else 'none yet'}"
-    near = newest(ROOT)
-    return f"{what}; the newest run is {near}" if near else what
+        return f"is a study: name one of its runs ({runs})"
+    reason = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
+    newest = find_run(ROOT)
+    return reason if newest == ROOT else f"{reason}; the newest run is {newest}"
 
 
 def read_config(path: Path) -> dict:
-    """The content of config.json, with all of its parts.
+    """Return the content of config.json.
 
     Raises:
-        ValueError: it is not what `create_run` wrote.
+        ValueError: it is not JSON, or lacks a field.
     """
     try:
-        content = _read(path)
+        content = _read_json(path)
         texts = [content["experiment"]["kind"], *map(content["tokenizer"].get, ("file", "sha256"))]
         texts += content["made_with"].values()
-        fits = isinstance(content["data"], dict) and all(isinstance(text, str) for text in texts)
+        is_valid = isinstance(content["data"], dict) and all(isinstance(t, str) for t in texts)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno} is not JSON") from error
     except (LookupError, TypeError, AttributeError, RecursionError):
-        fits = False
-    if not fits:
-        raise ValueError("it has not all parts of a run's")
+        is_valid = False
+    if not is_valid:
+        raise ValueError("a field is missing or invalid")
     return content
 
 
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal digits."""
+    """Return the SHA-256 of a file's content in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def changed_since(then: dict[str, str]) -> str:
-    """Return the changes in source and libraries that decide numbers, as a phrase; or ""."""
-    now = _deciding()
-    changed = [name for name in now if then.get(name) != now[name]]
-    phrases = [f"{n} was {then.get(n)} and is {now[n]}" for n in LIBRARIES[:4] if n in changed]
-    if rooms := ", ".join(name for name in changed if name.startswith("tlite/")):
-        commit = f" since commit {then['commit'][:12]}" if then.get("commit") else ""
-        phrases = [f"the source in {rooms} has changed{commit}", *phrases]
-    return "; ".join(phrases)
-
-
-def _deciding() -> dict[str, str]:
-    versions = {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
-    return versions | {f"tlite/{room}": _source_hash(PACKAGE / room) for room in ROOMS}
-
-
-def _source_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:16]
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and libraries, and a hash of each of `SOURCE_PACKAGES`."""
+    versions = {"python": platform.python_version()}
+    versions |= {name: version(name) for name in LIBRARIES}
+    for name in SOURCE_PACKAGES:
+        digest = hashlib.sha256()
+        for path in sorted((PACKAGE / name).rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(PACKAGE / name)} {len(content)}\n".encode() + content)
+        versions[f"tlite/{name}"] = digest.hexdigest()[:16]
+    return versions
 
 
 def _commit() -> str:
-    """The commit of a checkout, with "+" where its files differ; "" elsewhere."""
+    """Return the commit of a checkout, with "+" if files have changed; "" elsewhere."""
     if not (PACKAGE.parent / ".git").exists():
         return ""
-    describe = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"
-    git = ["git", "-C", str(PACKAGE.parent), *describe]
+    options = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"
+    git = ["git", "-C", str(PACKAGE.parent), *options]
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or not allowed
-        said = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
-        return said.stdout.strip()
+        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout
     return ""
