@@ -21,7 +21,9 @@ from tlite.config import from_dict, to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import FeedForward, GeneratorConfig
-from tlite.runs.experiment_files import load_experiment
+from tlite.runs.experiment_files import load_experiment, load_variants
+from tlite.text import CharTokenizer
+from tlite.training.run_dir import create_run, open_run
 from tlite.user_code import (
     allow_code,
     describe_code,
@@ -78,7 +80,7 @@ experiment = GeneratorExperiment("mine", BuiltinText(), model)
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch, tmp_path):
-    """Forget the files that were executed, as a new process; also a function that does so."""
+    """Return a function that forgets the executed files, as a new process does; call it once."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def call():
@@ -90,7 +92,7 @@ def forget(monkeypatch, tmp_path):
 
 @pytest.fixture
 def code(tmp_path, forget):
-    """A function that writes the code folder of a config, and then forgets as a new process."""
+    """Return a function that writes the code folder of a config, and then calls `forget`."""
 
     def write(values):
         write_code(tmp_path / "code", values)
@@ -113,12 +115,12 @@ def mine(tmp_path):
     return path
 
 
-def times_run(mine):
+def count_executions(mine):
     return len(mine.with_name("ran").read_text().splitlines())
 
 
-def record(mine, name, kind="function"):
-    """What config.json says of it."""
+def reference_to(mine, name, kind="function"):
+    """Return the reference to a function in config.json."""
     sha256 = {mine.name: hashlib.sha256(mine.read_bytes()).hexdigest()}
     return {"kind": kind, "file": mine.name, "name": name, "sha256": sha256}
 
@@ -127,49 +129,48 @@ def through_json(value):
     return json.loads(json.dumps(to_dict(value)))
 
 
-# What is kept of a function
+# References to functions
 
 
 @pytest.mark.parametrize("name", ["squared", "tempered", "compiled", "Scaled"])
-def test_a_function_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine, name):
-    """As it was when the file ran, whatever becomes of the file."""
+def test_a_function_is_described_by_its_executed_file(mine, name):
+    """The file may have changed since."""
     function = getattr(exec_file(mine), name)
-    expected = record(mine, name, "class" if name == "Scaled" else "function")
+    expected = reference_to(mine, name, "class" if name == "Scaled" else "function")
     assert user_code.name_of(function) == f"{name} of mine.py"
     mine.write_text("another = 1\n")
     assert describe_code(function) == expected
 
 
-REFUSED = {
-    "given = lambda x: x": "<lambda>",
-    "def f():\n  def g(x): return x\n  return g\ngiven = f()": "f.<locals>.g",
-    "def f(x): return x\ngiven = f\ndef f(x): return 2 * x": "f",
-    "import jax\ndef f(x): return x\ngiven = jax.vmap(f)": "f",
-    "class A:\n  __hash__ = None\n  def __call__(self, x): return x\ngiven = A()": "mine.py",
-    "given = print": "print",
-    "import math\ngiven = math.sin": "sin",
-    "import jax\ngiven = jax.nn.silu": "silu",
-    "import functools, math\ngiven = functools.partial(math.sin)": "functools",
-    "from tlite import functional\ngiven = functional.linear": "linear",
+UNNAMED = {
+    "value = lambda x: x": "<lambda>",
+    "def f():\n  def g(x): return x\n  return g\nvalue = f()": "f.<locals>.g",
+    "def f(x): return x\nvalue = f\ndef f(x): return 2 * x": "f",
+    "import jax\ndef f(x): return x\nvalue = jax.vmap(f)": "f",
+    "class A:\n  __hash__ = None\n  def __call__(self, x): return x\nvalue = A()": "mine.py",
+    "value = print": "print",
+    "import math\nvalue = math.sin": "sin",
+    "import jax\nvalue = jax.nn.silu": "silu",
+    "import functools, math\nvalue = functools.partial(math.sin)": "functools",
+    "from tlite import functional\nvalue = functional.linear": "linear",
 }
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_a_function_that_no_config_can_name_is_refused(tmp_path, text):
+@pytest.mark.parametrize("text", UNNAMED)
+def test_a_function_that_no_config_can_name_is_an_error(tmp_path, text):
     (tmp_path / "mine.py").write_text(text)
-    given = exec_file(tmp_path / "mine.py").given
-    for describe, value in ((describe_code, given), (to_dict, FeedForward(activation=given))):
-        with pytest.raises(UserError, match=re.escape(REFUSED[text])):
-            describe(value)
+    value = exec_file(tmp_path / "mine.py").value
+    for describe, each in ((describe_code, value), (to_dict, FeedForward(activation=value))):
+        with pytest.raises(UserError, match=re.escape(UNNAMED[text])):
+            describe(each)
 
 
-@pytest.mark.parametrize("line", ["lambda x: x", "jax.nn.relu"])
-def test_an_experiment_with_what_can_not_be_kept_is_told_when_it_is_loaded(mine, line):
-    mine.write_text(mine.read_text().replace("activation=squared", f"activation={line}"))
-    assert complaint(load_experiment, mine)
+def test_loading_an_experiment_checks_its_functions(mine):
+    mine.write_text(mine.read_text().replace("activation=squared", "activation=lambda x: x"))
+    assert "<lambda>" in complaint(load_experiment, mine)
 
 
-# From JSON, in another process
+# The copy of a run, in another process
 
 
 def test_functions_come_from_the_copy_of_a_run(mine, code):
@@ -178,9 +179,9 @@ def test_functions_come_from_the_copy_of_a_run(mine, code):
     assert from_dict(Experiment, values) == experiment
     folder = code(values)
     mine.unlink()
-    assert times_run(mine) == 1
+    assert count_executions(mine) == 1
     model = read_trusted(folder, values).model
-    assert times_run(mine) == 2  # once, for both functions
+    assert count_executions(mine) == 2  # once, for both functions
     activation = model.feed_forward.activation
     assert activation(jnp.array(-3.0)) == 0
     assert activation(jnp.array(3.0)) == 9
@@ -207,7 +208,7 @@ def test_a_layer_is_read_back_from_the_copy_of_a_run(mine, code):
         from_dict(GeneratorConfig, values)
 
 
-def test_a_changed_file_is_named_and_the_copy_is_used(mine, code, capsys):
+def test_an_edited_file_is_named_and_the_copy_is_used(mine, code, capsys):
     values = through_json(load_experiment(mine))
     folder = code(values)
     mine.write_text(mine.read_text().replace("** 2", "** 5"))
@@ -215,14 +216,14 @@ def test_a_changed_file_is_named_and_the_copy_is_used(mine, code, capsys):
     assert f"{mine} has changed" in capsys.readouterr().err
 
 
-# Files that the file imports
+# Imported files
 
 HELPER = "from sizes import SCALE\n\ndef scaled(x):\n    return SCALE * x\n"
 
 
 @pytest.fixture
 def program(mine, tmp_path):
-    """An experiment that uses a function of a neighbour, which imports a number of another one."""
+    """An experiment with a function of another file, which imports a number of a third."""
     (tmp_path / "sizes.py").write_text("SCALE = 2\n")
     (tmp_path / "helper.py").write_text(HELPER)
     text = mine.read_text().replace("activation=squared", "activation=helper.scaled")
@@ -260,11 +261,11 @@ def test_a_changed_copy_is_named_and_not_executed(program, code, name, change):
     copy.unlink() if change is None else copy.write_text(change)
     with pytest.raises(UserError, match=f"{copy} .*{name}"):
         read_trusted(folder, values)
-    assert times_run(program) == 1
+    assert count_executions(program) == 1
 
 
-def test_a_file_that_no_statement_imports_is_an_error(mine):
-    """Its digest would be in no record."""
+def test_an_import_without_a_statement_is_an_error(mine):
+    """No config would record its digest."""
     (mine.parent / "helper.py").write_text("")
     mine.write_text("import importlib\nimportlib.import_module('.helper', __package__)\n")
     with pytest.raises(UserError, match=r"mine\.py, line 2: .*helper"):
@@ -272,7 +273,7 @@ def test_a_file_that_no_statement_imports_is_an_error(mine):
 
 
 def test_the_digest_is_of_the_source_that_ran(program, code):
-    """Also where a neighbour is edited before the experiment is described."""
+    """Also if an imported file is edited before the experiment is described."""
     module = exec_file(program)
     (program.parent / "sizes.py").write_text("SCALE = 9\n")
     values = through_json(module.experiment)
@@ -335,7 +336,7 @@ def test_an_imported_module_is_described_with_its_imports(program, monkeypatch, 
             sys.modules.pop(name, None)
 
 
-def test_a_package_of_which_a_function_is_described_still_imports(tmp_path, monkeypatch):
+def test_a_described_package_can_still_import(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "described").mkdir()
     (tmp_path / "described" / "__init__.py").write_text("def f(x):\n    return x\n")
@@ -352,10 +353,10 @@ def test_a_package_of_which_a_function_is_described_still_imports(tmp_path, monk
 def test_a_copy_is_not_executed_without_consent(mine, code, monkeypatch):
     values = through_json(load_experiment(mine))
     folder = code(values)
-    monkeypatch.chdir(mine.parent)  # a file of the same name, beside what Python imports
+    monkeypatch.chdir(mine.parent)  # a file of the same name on Python's path
     with allow_code(folder), pytest.raises(UserError, match=f"tempered of mine.py.*{folder}"):
         from_dict(Experiment, values)
-    assert times_run(mine) == 1
+    assert count_executions(mine) == 1
 
 
 def test_consent_is_remembered_for_these_files_only(mine, code, monkeypatch, tmp_path):
@@ -373,10 +374,20 @@ def test_consent_is_remembered_for_these_files_only(mine, code, monkeypatch, tmp
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
     with allow_code(folder), pytest.raises(UserError, match="--trust"):
         from_dict(Experiment, values)
-    remember_code(through_json(read_trusted(folder, values)))  # a copy's consent is for once
+    remember_code(through_json(read_trusted(folder, values)))
     monkeypatch.setattr(user_code, "_programs", {})
-    with allow_code(folder), pytest.raises(UserError, match="--trust"):
-        from_dict(Experiment, values)
+    with allow_code(folder):
+        assert from_dict(Experiment, values)
+
+
+def test_a_shipped_experiment_opens_without_consent(tmp_path, forget):
+    experiment = load_variants("hybrid")[1]["linear"]
+    run, values = tmp_path / "run", through_json(experiment)
+    create_run(run, experiment, {}, CharTokenizer("a"))
+    forget()
+    opened = open_run(run, Experiment).experiment
+    assert user_code.is_user_code(opened.model.attention)
+    assert through_json(opened) == values
 
 
 def test_consent_is_a_private_file_without_content(mine, tmp_path):
@@ -385,8 +396,8 @@ def test_consent_is_a_private_file_without_content(mine, tmp_path):
     assert (file.stat().st_mode & 0o777, file.read_bytes()) == (0o600, b"")
 
 
-def test_the_source_is_executed_and_no_bytecode_beside_it(mine):
-    """A .pyc counts as the file's where date and size agree: neither is a proof."""
+def test_bytecode_is_neither_read_nor_written(mine):
+    """Python executes a .pyc file if date and size agree, which proves nothing."""
     text, date = mine.read_text(), mine.stat().st_mtime
     mine.write_text(text.replace("** 2", "** 5"))
     os.utime(mine, (date, date))
@@ -400,43 +411,44 @@ def test_the_source_is_executed_and_no_bytecode_beside_it(mine):
 
 
 @pytest.mark.parametrize("name", ["gone", "number", "__builtins__", "model.attention", "Scaled"])
-def test_a_name_that_is_no_function_of_the_file_is_an_error(mine, name):
+def test_a_name_without_a_function_is_an_error(mine, name):
     exec_file(mine)
     for kind, each in (("function", name), ("class", "squared")):
         with pytest.raises(UserError, match=each):
-            find_code(record(mine, each, kind))
+            find_code(reference_to(mine, each, kind))
 
 
-def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
+def test_a_library_s_function_is_not_found_in_the_file(mine):
     mine.write_text("from os import system\nfrom jax.nn import relu\nfrom posixpath import join\n")
     exec_file(mine)
     for name in ("system", "relu", "join"):
-        assert complaint(find_code, record(mine, name))
+        assert complaint(find_code, reference_to(mine, name))
 
 
-# What is no such description
-
-RECORD = {"kind": "function", "file": "mine.py", "name": "f", "sha256": {"mine.py": "0" * 64}}
+REFERENCE = {"kind": "function", "file": "mine.py", "name": "f", "sha256": {"mine.py": "0" * 64}}
 
 
 @pytest.mark.parametrize(
-    "record",
-    [None, 3, "mine.py", ["mine.py", "f"], {}, *({**RECORD, key: None} for key in RECORD)]
-    + [{**RECORD, "sha256": digests} for digests in ({}, {"mine.py": 1}, {"other.py": "0" * 64})]
-    + [{**RECORD, "sha256": {"mine.py": digest}} for digest in ("0", "../" * 20 + "mine", "A" * 64)]
+    "reference",
+    [None, 3, "mine.py", ["mine.py", "f"], {}, *({**REFERENCE, key: None} for key in REFERENCE)]
+    + [{**REFERENCE, "sha256": digests} for digests in ({}, {"mine.py": 1}, {"other.py": "0" * 64})]
     + [
-        {**RECORD, "file": file, "sha256": {file: "0" * 64}}
+        {**REFERENCE, "sha256": {"mine.py": digest}}
+        for digest in ("0", "../" * 20 + "mine", "A" * 64)
+    ]
+    + [
+        {**REFERENCE, "file": file, "sha256": {file: "0" * 64}}
         for file in ("../mine.py", "/mine.py", "a/../mine.py", "mine", "")
     ],
     ids=str,
 )
-def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
+def test_an_invalid_reference_is_a_value_error_of_one_line(reference):
     with pytest.raises(ValueError, match="expected a function's file, name and SHA-256"):
-        find_code(record)
+        find_code(reference)
     values = to_dict(GeneratorConfig())
-    values["feed_forward"] |= {"activation": record}
+    values["feed_forward"] |= {"activation": reference}
     with pytest.raises(ValueError, match=r"^feed_forward: activation: expected .*, not "):
         from_dict(GeneratorConfig, values)
-    with pytest.raises(ValueError, match=r"^norm.* .*, not ") as caught:
-        from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {"norm": record})
-    assert len(str(caught.value)) < 300
+    with pytest.raises(ValueError, match=r"^norm.* .*, not ") as error:
+        from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {"norm": reference})
+    assert len(str(error.value)) < 300

@@ -17,26 +17,33 @@ import importlib
 import itertools
 import json
 import os
+import re
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from tlite.errors import UserError, printable, system_reason
 
 PACKAGE = Path(__file__).resolve().parent
+SHIPPED = PACKAGE / "_shipped" / "experiments"
+EXPERIMENTS = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent / "experiments"
+"""Folder of tlite's experiments: in a wheel, or beside the package."""
+INSTALLED = re.compile(r"[/\\](site|dist)-packages\b")
 PREFIX = "__code_"  # of the names of modules that are executed here
 PATHS = "paths.json"  # in a run's code folder: the path of each file when the run was created
 
 _programs: dict[str, "Program"] = {}  # by the first name of their modules
 _numbers = itertools.count()  # for these names
 _allowed: ContextVar[tuple[Path | None, bool]] = ContextVar("allowed", default=(None, False))
+
+
+# Read and execute a file
 
 
 class Source(NamedTuple):
@@ -47,10 +54,6 @@ class Source(NamedTuple):
     """Path that it was read from: the user's file, or the copy of a run."""
     original: Path
     """Path of the user's file, for `__file__`."""
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
 
 
 class Program(Loader):
@@ -67,19 +70,19 @@ class Program(Loader):
 
     def __init__(self, file: str, sources: dict[str, Source], module: ModuleType | None = None):
         self.file, self.sources, self.module = file, sources, module
-        self.digests = {name: source.sha256 for name, source in sources.items()}
-        self.name = module.__name__ if module else f"{PREFIX}{next(_numbers)}__"
         self.spec = getattr(module, "__spec__", None)  # another one after a reload
-        others = (name for name in sources if name != file)
-        self._modules = {"experiments", *(n.partition("/")[0].removesuffix(".py") for n in others)}
+        self.name = module.__name__ if module else f"{PREFIX}{next(_numbers)}__"
+        self.digests: dict[str, str] = {}  # SHA-256 by file
+        self.files = {"": "", "experiments": ""}  # by module; "" for a folder without __init__.py
+        for each, source in sources.items():
+            self.digests[each] = hashlib.sha256(source.content).hexdigest()
+            name = each.removesuffix(".py").removesuffix("/__init__")
+            names = name.replace(".", "_").split("/")
+            for end in range(1, len(names)):
+                self.files.setdefault(".".join(names[:end]), "")
+            self.files[".".join(names)] = self.files.get(".".join(names)) or each
         if module:
             _programs[self.name] = self
-
-    @property
-    def is_copy(self) -> bool:
-        """True if the files are copies in the folder of a run."""
-        main = self.sources[self.file]
-        return main.path != main.original
 
     def execute(self) -> ModuleType:
         """Execute the main file in a new module, and return it.
@@ -87,21 +90,14 @@ class Program(Loader):
         Raises:
             UserError: it raises an error; the message has the line.
         """
-        *package, name = self.file.removesuffix(".py").split("/")
-        parent = ".".join([self.name, *package])
-        self.module = ModuleType(f"{parent}.{name.replace('.', '_')}")
-        self.module.__package__ = parent
-        root = sys.modules[self.name] = ModuleType(self.name)
-        root.__path__ = []
-        sys.modules[self.module.__name__] = self.module
         _programs[self.name] = self
+        main = next(module for module, file in self.files.items() if file == self.file)
         try:
-            self._execute(self.module, self.file)
+            return importlib.import_module(f"{self.name}.{main}")
         except Exception as error:
             del _programs[self.name]
             message = _describe_error(error, self.file, self.sources)
             raise UserError(message.replace(f"{self.name}.", "")) from error
-        return self.module
 
     def find(self, name: str) -> Any:
         """Return the value of a top-level name of the file, or of a module as `helper.name`."""
@@ -109,109 +105,38 @@ class Program(Loader):
         module = sys.modules.get(f"{self.name}.{parent}") if parent else self.module
         return vars(module).get(last) if module else None
 
-    # Imports
-
-    def _import(self, name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> Any:
-        """Python's `__import__`, with the program's modules before those of others."""
-        top = name.partition(".")[0]
-        is_main = f"{top}.py" == self.file and not _is_library(top)
-        if level or not (is_main or top in self._modules):
-            return builtins.__import__(name, globals, locals, fromlist, level)
-        module = builtins.__import__(f"{self.name}.{name}", globals, locals, fromlist, 0)
-        return module if fromlist else sys.modules[f"{self.name}.{top}"]
-
-    def _file_of(self, module: str) -> str | None:
-        """Return the name of a module's file; "" for a folder without `__init__.py`."""
-        path = module.partition(".")[2].replace(".", "/")
-        names = [name for name in (f"{path}/__init__.py", f"{path}.py") if name in self.sources]
-        folders = ["experiments/", *self.sources]  # the first also if nothing is imported from it
-        is_folder = any(name.startswith(f"{path}/") for name in folders)
-        return names[0] if names else "" if is_folder else None
-
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec of a program's module, for Python's import system."""
-        if not name.startswith(PREFIX) or not (program := _programs.get(name.partition(".")[0])):
-            return None
-        if (file := program._file_of(name)) is None:
+        top, _, module = name.partition(".")
+        program = _programs.get(top) if top.startswith(PREFIX) else None
+        if program is None or (file := program.files.get(module)) is None:
             return None
         is_package = not file or file.endswith("/__init__.py")
-        return ModuleSpec(name, program, is_package=is_package)
+        return ModuleSpec(name, program, origin=file, is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute an imported module (a method of every loader)."""
-        if file := self._file_of(module.__name__):
-            self._execute(module, file)
-
-    def _execute(self, module: ModuleType, file: str) -> None:
+        """Execute a module of the program, for Python's import system."""
+        if not (file := module.__spec__.origin):
+            return
+        if file == self.file:
+            self.module, self.spec = module, module.__spec__
         content, path, original = self.sources[file]
         module.__file__ = str(original.resolve())
         vars(module)["__builtins__"] = vars(builtins) | {"__import__": self._import}
         exec(compile(content, path.resolve(), "exec", dont_inherit=True), vars(module))
 
+    def _import(self, name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> Any:
+        """Python's `__import__`, with the program's modules before those of others."""
+        top = name.partition(".")[0]
+        is_main = top == self.file.partition("/")[0].removesuffix(".py")
+        if level or top not in self.files or (is_main and _is_library(top)):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        module = builtins.__import__(f"{self.name}.{name}", globals, locals, fromlist, 0)
+        return module if fromlist else sys.modules[f"{self.name}.{top}"]
+
 
 sys.meta_path.insert(0, Program)
-
-
-class SourceReader:
-    """Reads a file, and the modules of its folder or package that its import statements name.
-
-    Raises:
-        UserError: a file can't be read, or is not Python.
-    """
-
-    def __init__(self, path: Path):
-        importlib.invalidate_caches()  # a file beside it may be a moment old
-        folder = root = path.resolve().parent
-        while (root / "__init__.py").is_file():
-            root = root.parent
-        package = list(folder.relative_to(root).parts)
-        self.file = "/".join([*package, path.name])
-        self.sources: dict[str, Source] = {}
-        self._folders = list(map(str, dict.fromkeys([folder, root])))
-        self._experiments = [str(folder)] if folder.name == "experiments" else []
-        self._experiments.append(str(shipped_experiments()))
-        try:
-            self._read(path, self.file, package)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise UserError(_describe_error(error, self.file, self.sources)) from error
-
-    def _read(self, path: Path, file: str, package: list[str]) -> None:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"can't read {path}: {system_reason(error)}") from error
-        self.sources[file] = Source(content, path, path)
-        for node in ast.walk(ast.parse(content, str(path.resolve()))):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                level, module = getattr(node, "level", 0), getattr(node, "module", None)
-                start = package[: len(package) + 1 - level] if level else []
-                start += module.split(".") if module else []
-                for alias in node.names:
-                    names = [*start, *alias.name.split(".")]
-                    if level or names[0] == "experiments" or not _is_library(names[0]):
-                        self._read_module(names)
-
-    def _read_module(self, names: list[str]) -> None:
-        """Read a module of the program and the packages that it is in."""
-        folders = self._folders
-        for at, name in enumerate(names, 1):
-            if names[:at] == ["experiments"]:
-                folders = self._experiments
-                continue
-            spec = PathFinder.find_spec(name, folders) if folders else None
-            if spec is None:
-                return
-            folders, inner = list(spec.submodule_search_locations or []), names[:at]
-            file = "/".join(inner) + ("/__init__.py" if folders else ".py")
-            if isinstance(spec.loader, SourceFileLoader) and file not in self.sources:
-                self._read(Path(spec.origin), file, inner if folders else inner[:-1])
-
-
-def read_program(path: Path, module: ModuleType | None = None) -> Program:
-    """Read a Python file and the modules of the user's that it imports."""
-    reader = SourceReader(path)
-    return Program(reader.file, reader.sources, module)
 
 
 def exec_file(path: Path) -> ModuleType:
@@ -223,12 +148,103 @@ def exec_file(path: Path) -> ModuleType:
     return read_program(path).execute()
 
 
-def is_user_code(value) -> bool:
-    """True if a component of a model, its class or a function is the user's, and not tlite's."""
+def read_program(path: Path, module: ModuleType | None = None) -> Program:
+    """Read a Python file, and the modules of its folder or package that its imports name.
+
+    Raises:
+        UserError: a file can't be read, or is not Python.
+    """
+    importlib.invalidate_caches()  # a file beside it may be a moment old
+    folder = root = path.resolve().parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    main = (path.resolve().parent / path.name).relative_to(root).as_posix()
+    folders = [str(folder), str(root)]
+    unread, sources = {main: path}, {}
+    try:
+        while unread:
+            file, path = unread.popitem()
+            sources[file] = Source(path.read_bytes(), path, path)
+            tree = ast.parse(sources[file].content, str(path.resolve()))
+            modules = _find_imports(tree, file.split("/")[:-1], folders)
+            unread |= {name: path for name, path in modules if name not in sources}
+    except OSError as error:
+        raise UserError(f"can't read {path}: {system_reason(error)}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(_describe_error(error, main, sources)) from error
+    return Program(main, sources, module)
+
+
+def _find_imports(
+    tree: ast.AST, package: list[str], folders: list[str]
+) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of the files in these folders that import statements name.
+
+    Args:
+        package: names of the package that the statements are in.
+    """
+    beside = [folder for folder in folders[:1] if Path(folder).name == "experiments"]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        level = getattr(node, "level", 0)
+        start = package[: len(package) + 1 - level] if level else []
+        start += (getattr(node, "module", None) or "").split(".")
+        for alias in node.names:
+            names = [name for name in (*start, *alias.name.split(".")) if name]
+            is_experiment = names[0] == "experiments"
+            if not (level or is_experiment) and _is_library(names[0]):
+                continue
+            search = [*beside, str(EXPERIMENTS)] if is_experiment else folders
+            for end in range(2 if is_experiment else 1, len(names) + 1):
+                spec = PathFinder.find_spec(names[end - 1], search) if search else None
+                if spec is None:
+                    break
+                search = list(spec.submodule_search_locations or [])
+                file = "/".join(names[:end]) + ("/__init__.py" if search else ".py")
+                if isinstance(spec.loader, SourceFileLoader):
+                    yield file, Path(spec.origin)
+
+
+def _is_library(name: str) -> bool:
+    """Return True if `import name` means a module of Python, tlite or an installed package."""
+    installed = [path for path in sys.path if INSTALLED.search(path)]
+    known = {*sys.stdlib_module_names, PACKAGE.name}
+    return name in known or PathFinder.find_spec(name, installed) is not None
+
+
+def _describe_error(error: Exception, file: str, sources: dict[str, Source]) -> str:
+    """Return an error of a program as one line, with the line of the file that raised it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    positions = [(frame.f_code.co_filename, line) for frame, line in frames]
+    if isinstance(error, SyntaxError):
+        positions.append((error.filename or "", error.lineno))
+    paths = {str(source.path.resolve()): source.path for source in sources.values()}
+    lines = [f"{paths[path]}, line {line}" for path, line in positions if line and path in paths]
+    kind = "" if isinstance(error, UserError) else type(error).__name__
+    message = (getattr(error, "msg", None) or str(error)).strip().partition("\n")[0]
+    where = lines[-1] if lines else str(sources[file].path)
+    return ": ".join(text for text in (where, kind, message) if text)
+
+
+# Describe a function in a config
+
+
+def is_user_code(value: Any) -> bool:
+    """Return True if a component of a model, its class or a function is the user's."""
     if not (callable(value) or dataclasses.is_dataclass(value)):
         return False
     module = getattr(value, "__module__", None) or type(value).__module__
     return module.partition(".")[0] != PACKAGE.name
+
+
+def name_of(function: Callable | str) -> str:
+    """Return a function's name for messages: "exact", or "my_attention of my_file.py"."""
+    if isinstance(function, str):
+        return function
+    module = sys.modules.get(function.__module__)
+    file = os.path.basename(getattr(module, "__file__", None) or function.__module__)
+    return f"{function.__qualname__} of {file}"
 
 
 def describe_code(function: Callable) -> dict[str, Any]:
@@ -243,29 +259,76 @@ def describe_code(function: Callable) -> dict[str, Any]:
     """
     name = getattr(function, "__qualname__", repr(function))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
+    module_name = getattr(module, "__name__", "")
     file = Path(getattr(module, "__file__", None) or "")
-    first = getattr(module, "__name__", "").partition(".")[0]
-    program = _programs.get(first if first.startswith(PREFIX) else getattr(module, "__name__", ""))
-    library = PACKAGE in file.resolve().parents or _is_installed(str(file))
-    library |= first in sys.stdlib_module_names
-    is_program = first.startswith(PREFIX) or file.resolve().parent == shipped_experiments()
-    if library and not is_program:
+    top = module_name.partition(".")[0]
+    is_program = top.startswith(PREFIX)
+    is_library = PACKAGE in file.resolve().parents or INSTALLED.search(str(file))
+    is_library = (is_library or top in sys.stdlib_module_names) and not is_program
+    if is_library and file.resolve().parent != EXPERIMENTS:
         raise UserError(
-            f"{name} is a library's function (of {first}), which a run can't record: define a "
+            f"{name} is a library's function (of {top}), which a run can't record: define a "
             "function in your file that calls it"
         )
     if file.suffix != ".py" or vars(module).get(name) is not function:
         where = f"{file.name or 'a Python file'} under that name"
         raise UserError(f"{name} is not on the top level of {where}: a run can't record it")
+    program = _programs.get(top if is_program else module_name)
     if program is None or (module is program.module and module.__spec__ is not program.spec):
         program = read_program(file, module)  # Python has imported it, or has reloaded it
     kind = "class" if isinstance(function, type) else "function"
     if module is not program.module:
-        name = f"{module.__name__.partition('.')[2]}.{name}"
+        name = f"{module_name.partition('.')[2]}.{name}"
     return {"kind": kind, "file": program.file, "name": name, "sha256": program.digests}
 
 
-# Copies in the folder of a run
+def find_code(reference: Any) -> Callable:
+    """Return the function or the class that `describe_code` has described.
+
+    A program that this process has loaded, or that came with tlite, is preferred to the copy in the
+    folder of `allow_code`.
+
+    Raises:
+        ValueError: `reference` is not a description of a function.
+        UserError: there is no copy, it was changed, the user has not consented to execute it, or it
+            has no such function.
+    """
+    try:
+        kind, file, name, digests = (reference[key] for key in ("kind", "file", "name", "sha256"))
+        texts = kind, file, name, digests[file], *digests, *digests.values()
+        if {*map(type, texts)} != {str} or not all(map(_is_source, digests, digests.values())):
+            raise TypeError
+    except (TypeError, KeyError, AttributeError) as error:
+        text = f"expected a function's file, name and SHA-256, not {reference!r:.80}"
+        raise ValueError(text) from error
+    program = _find_loaded(file, digests, name)
+    if program is None and (path := EXPERIMENTS / os.path.basename(file)).is_file():
+        shipped = read_program(path)
+        program = shipped if (shipped.file, shipped.digests) == (file, digests) else None
+    if program is None:
+        program = _read_copy(file, digests, name)
+    if program.module is None:
+        program.execute()
+    function = program.find(name)
+    expected = {"kind": kind, "file": file, "name": name, "sha256": digests}
+    if not callable(function) or describe_code(function) != expected:
+        raise UserError(f"there is no {kind} {name} in {file}")
+    return function
+
+
+def _is_source(file: str, digest: str) -> bool:
+    """Return True for a relative path of a Python file and a SHA-256."""
+    is_path = file.endswith(".py") and {"", ".", ".."}.isdisjoint(file.split("/"))
+    return is_path and re.fullmatch("[0-9a-f]{64}", digest) is not None
+
+
+def _find_loaded(file: str, digests: dict[str, str], name: str) -> Program | None:
+    """Return the program with these files that this process has loaded last."""
+    same = (p for p in reversed(_programs.values()) if (p.file, p.digests) == (file, digests))
+    return next((program for program in same if callable(program.find(name))), None)
+
+
+# Copies in the folder of a run, and consent
 
 
 @contextlib.contextmanager
@@ -284,69 +347,34 @@ def allow_code(folder: Path | None = None, *, trust: bool = False) -> Iterator[N
         _allowed.reset(token)
 
 
-def find_code(reference: Any) -> Callable:
-    """Return the function or the class that `describe_code` has described.
-
-    A program that this process has loaded, or that came with tlite, is preferred to the copy in the
-    folder of `allow_code`.
-
-    Raises:
-        ValueError: `reference` is not a description of a function.
-        UserError: there is no copy, it was changed, the user has not consented to execute it, or it
-            has no such function.
-    """
-    try:
-        kind, file, name, digests = (reference[key] for key in ("kind", "file", "name", "sha256"))
-        if {type(text) for text in (kind, file, name, digests[file], *digests.values())} != {str}:
-            raise TypeError
-        if not all(map(_is_file_name, digests)) or not all(map(_is_sha256, digests.values())):
-            raise TypeError
-    except (TypeError, KeyError, AttributeError) as error:
-        text = f"expected a function's file, name and SHA-256, not {reference!r:.80}"
-        raise ValueError(text) from error
-    program = _find_loaded(file, digests, name) or _find_shipped(file, digests)
-    if program is None:
-        program = _read_copy(file, digests, name)
-    if program.module is None:
-        program.execute()
-    function = program.find(name)
-    expected = {"kind": kind, "file": file, "name": name, "sha256": digests}
-    if not callable(function) or describe_code(function) != expected:
-        raise UserError(f"there is no {kind} {name} in {file}")
-    return function
-
-
 def write_code(folder: Path, config: Any) -> None:
     """Write copies of the files that a config as JSON refers to, if any, into a new folder."""
-    sources = [s for program in _programs_of(config) for s in program.sources.values()]
-    if sources:
-        folder.mkdir()
-        for source in sources:
-            (folder / f"{source.sha256}.py").write_bytes(source.content)
-        paths = {source.sha256: str(source.original.resolve()) for source in sources}
+    paths = {}
+    for program in _loaded_programs(config):
+        for name, source in program.sources.items():
+            folder.mkdir(exist_ok=True)
+            (folder / f"{program.digests[name]}.py").write_bytes(source.content)
+            paths[program.digests[name]] = str(source.original.resolve())
+    if paths:
         (folder / PATHS).write_text(json.dumps(paths, indent=2), encoding="utf-8")
 
 
 def remember_code(config: Any) -> None:
-    """Remember this user's consent to the programs that a config as JSON refers to.
-
-    Programs that were executed from the copy of a run are not remembered.
-    """
-    for program in _programs_of(config):
+    """Remember this user's consent to the loaded programs that a config as JSON refers to."""
+    for program in _loaded_programs(config):
         with contextlib.suppress(OSError, RuntimeError):  # no home folder, or a full disk
-            if not program.is_copy:
-                path = _consent_path(program.file, program.digests)
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                path.touch(mode=0o600)
+            path = _consent_path(program.file, program.digests)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
 
 
-def _programs_of(config: Any) -> list[Program]:
+def _loaded_programs(config: Any) -> list[Program]:
     """Return the loaded programs that a config refers to."""
     if isinstance(config, list | tuple):
-        return [program for value in config for program in _programs_of(value)]
+        return [program for value in config for program in _loaded_programs(value)]
     if not isinstance(config, dict):
         return []
-    programs = _programs_of([*config.values()])
+    programs = _loaded_programs([*config.values()])
     if isinstance(digests := config.get("sha256"), dict) and "name" in config:
         program = _find_loaded(config["file"], digests, config["name"])
         programs += [program] if program else []
@@ -360,130 +388,41 @@ def _consent_path(file: str, digests: dict[str, str]) -> Path:
     return Path(state, "tlite", "trusted", hashlib.sha256(program).hexdigest())
 
 
-def _is_remembered(file: str, digests: dict[str, str]) -> bool:
-    with contextlib.suppress(OSError, RuntimeError):
-        return _consent_path(file, digests).is_file()
-    return False
-
-
-def _find_loaded(file: str, digests: dict[str, str], name: str) -> Program | None:
-    """Return the program with these files that this process has loaded last."""
-    same = (p for p in reversed(_programs.values()) if (p.file, p.digests) == (file, digests))
-    return next((program for program in same if callable(program.find(name))), None)
-
-
-def _find_shipped(file: str, digests: dict[str, str]) -> Program | None:
-    """Return the program of an experiment of tlite if its files are those of the digests."""
-    path = shipped_experiments() / os.path.basename(file)
-    program = read_program(path) if path.is_file() else None
-    return program if program and (program.file, program.digests) == (file, digests) else None
-
-
 def _read_copy(file: str, digests: dict[str, str], name: str) -> Program:
     """Return the program in the folder of `allow_code` if its files are those of the digests.
 
     Raises:
         UserError: a file is missing or differs, or the user has not consented to execute it.
     """
-    folder, trust = _allowed.get()
+    folder, has_consent = _allowed.get()
     if folder is None:
         raise UserError(f"{name} of {file} is not loaded, and there is no copy of it here")
-    paths, sources = _read_paths(folder), {}
+    paths, sources = {}, {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):  # only for messages
+        paths = json.loads((folder / PATHS).read_text(encoding="utf-8"))
     for each, digest in digests.items():
         copy = folder / f"{digest}.py"
         try:
-            content = copy.read_bytes() if copy.is_file() else None
+            content = copy.read_bytes()
         except OSError as error:
-            raise UserError(f"can't read {copy}: {system_reason(error)}") from error
-        if content is None:
-            raise UserError(f"{copy} is missing, the run's copy of {each}")
-        sources[each] = source = Source(
-            content, copy, Path(paths.get(digest) or folder / os.path.basename(each))
-        )
-        if source.sha256 != digest:
+            reason = f"can't read {copy} (the run's copy of {each}): {system_reason(error)}"
+            raise UserError(reason) from error
+        if hashlib.sha256(content).hexdigest() != digest:
             raise UserError(f"{copy} has changed: it is not the {each} that the run was made with")
-    if not (trust or _is_remembered(file, digests)):
+        original = paths.get(digest) if isinstance(paths, dict) else None
+        original = original if isinstance(original, str) else folder / each
+        sources[each] = Source(content, copy, Path(original))
+    with contextlib.suppress(OSError, RuntimeError):  # no home folder
+        has_consent = has_consent or _consent_path(file, digests).is_file()
+    if not has_consent:
         raise UserError(
             f"the run uses {name} of {file}, which you have not trained with: read "
             f"{sources[file].path} and, to execute it, add --trust (in Python trust=True)"
         )
-    for source in sources.values():
-        _warn_if_changed(source)
+    for content, copy, original in sources.values():
+        with contextlib.suppress(OSError):
+            if original.is_file() and original.read_bytes() != content:
+                changed = f"{original} has changed since the run was created"
+                warning = f"warning: {changed}: the run uses its copy {copy}"
+                print(printable(warning), file=sys.stderr)
     return Program(file, sources)
-
-
-def _read_paths(folder: Path) -> dict[str, str]:
-    """Return the path of each file by its SHA-256 when the run was created, {} if unknown."""
-    path = folder / PATHS
-    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return {n: p for n, p in content.items() if isinstance(p, str) and "\0" not in p}
-    return {}
-
-
-def _warn_if_changed(source: Source) -> None:
-    """Warn if the user's file of today is not the copy that the run uses."""
-    try:
-        today = source.original.read_bytes() if source.original.is_file() else source.content
-    except OSError:
-        return
-    if today != source.content:
-        before, after = Counter(source.content.splitlines()), Counter(today.splitlines())
-        number = max((before - after).total(), (after - before).total(), 1)
-        warning = (
-            f"warning: {source.original} has changed since the run was created ({number} lines "
-            f"differ): the run uses its copy {source.path}"
-        )
-        print(printable(warning), file=sys.stderr)
-
-
-def _is_file_name(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.suffix == ".py" and ".." not in path.parts and name == str(path) and name[0] != "/"
-
-
-def _is_sha256(text: str) -> bool:
-    return len(text) == 64 and set(text) <= set("0123456789abcdef")
-
-
-# Names and messages
-
-
-def name_of(function: Callable | str) -> str:
-    """Return a function's name for messages: "exact", or "my_attention of my_file.py"."""
-    if isinstance(function, str):
-        return function
-    module = sys.modules.get(function.__module__)
-    file = os.path.basename(getattr(module, "__file__", None) or function.__module__)
-    return f"{function.__qualname__} of {file}"
-
-
-def shipped_experiments() -> Path:
-    """Return the folder of tlite's experiments: in a wheel, or beside the package."""
-    inside = PACKAGE / "_shipped" / "experiments"
-    return inside if inside.is_dir() else PACKAGE.parent / "experiments"
-
-
-def _is_library(name: str) -> bool:
-    """True if `import name` means a module of Python, of tlite or of an installed package."""
-    installed = [path for path in sys.path if _is_installed(path)]
-    known = {*sys.stdlib_module_names, PACKAGE.name}
-    return name in known or PathFinder.find_spec(name, installed) is not None
-
-
-def _is_installed(path: str | None) -> bool:
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(path or "").parts)
-
-
-def _describe_error(error: Exception, file: str, sources: dict[str, Source]) -> str:
-    """Return an error of a program as one line, with the line of the file that raised it."""
-    frames = traceback.walk_tb(error.__traceback__)
-    positions = [(frame.f_code.co_filename, line) for frame, line in frames]
-    if isinstance(error, SyntaxError):
-        positions.append((error.filename or "", error.lineno))
-    paths = {str(source.path.resolve()): source.path for source in sources.values()}
-    lines = [f"{paths[path]}, line {line}" for path, line in positions if line and path in paths]
-    kind = "" if isinstance(error, UserError) else type(error).__name__
-    message = (getattr(error, "msg", None) or str(error)).strip().partition("\n")[0]
-    where = lines[-1] if lines else str(sources[file].path)
-    return ": ".join(text for text in (where, kind, message) if text)

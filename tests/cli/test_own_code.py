@@ -1,12 +1,14 @@
 """Runs with user code: they use the copy in their folder, and execute it only with consent."""
 
 import shutil
+import signal
 from types import SimpleNamespace
 
 import pytest
 
 from tlite import load, user_code
-from tlite.errors import UserError
+from tlite.comparison.study import read_study
+from tlite.errors import Interrupted, UserError
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -49,7 +51,7 @@ experiment = GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfi
 
 @pytest.fixture(scope="module", autouse=True)
 def state(tmp_path_factory):
-    """The folder in which this user's consent is remembered."""
+    """Return the folder with this user's consent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder := tmp_path_factory.mktemp("state")))
         yield folder
@@ -82,8 +84,8 @@ def trained(train_without_report, tmp_path_factory, state):
     folder = tmp_path_factory.mktemp("own")
     (folder / "text.txt").write_text(TEXT)
     file, settings = folder / "mine.py", {"text": str(folder / "text.txt"), "training": TRAINING}
-    mark = f"open({str(folder / 'executed')!r}, 'a').write('x')\n"
-    file.write_text(mark + FUNCTIONS + EXPERIMENT.format(**settings))
+    statement = f"open({str(folder / 'executed')!r}, 'a').write('x')\n"
+    file.write_text(statement + FUNCTIONS + EXPERIMENT.format(**settings))
     return SimpleNamespace(file=file, **vars(train_without_report(str(file))))
 
 
@@ -136,6 +138,31 @@ def test_a_run_resumes_from_its_copy_bit_for_bit(tlite, works, trained, copied, 
         assert losses(copied, split) == losses(trained.run, split)
 
 
+def test_a_study_resumes_from_its_copy(tlite, works, trained, request, tmp_path):
+    works(f"train {trained.file} --vary learning-rate 0.02 0.01 --run study")
+    folder = tmp_path / "study" / read_study(tmp_path / "study").variants[1].run
+    expected = losses(folder, "training")
+    shutil.rmtree(folder)
+    request.getfixturevalue("edited")
+    user_code._programs.clear()
+    code, _, err = tlite("train --resume study")
+    assert code == 0, err
+    assert f"{trained.file} has changed" in err
+    assert losses(folder, "training") == expected
+
+
+def test_a_resume_with_trust_can_be_resumed(tlite, works, copied, another_user, monkeypatch):
+    def interrupt(*_):
+        raise Interrupted("stopped", signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tlite.runs.run.fit", interrupt)
+        code, _, err = tlite("train --resume {copied} --trust", copied=copied)
+    assert code == 128 + signal.SIGTERM
+    user_code._programs.clear()
+    assert works(err.partition("to resume: python -m tlite ")[2].strip())
+
+
 def test_a_printed_command_works_in_a_new_process(works, copied):
     shutil.rmtree(copied / "checkpoints" / "4")
     printed = works("train --resume {copied}", copied=copied).partition("python -m tlite ")[2]
@@ -161,7 +188,7 @@ def test_the_command_line_can_t_set_a_function(fails, trained, line):
     assert all(word in message for word in line.removeprefix("--").split())
 
 
-def test_the_command_line_replaces_a_function_by_a_word(train_without_report, works, trained):
+def test_the_command_line_replaces_a_function_by_name(train_without_report, works, trained):
     assert "(default: alibi)" in " ".join(works(f"train {trained.file} --help").split())
     run = train_without_report(
         f"{trained.file} --feed-forward.activation gelu --attention exact"

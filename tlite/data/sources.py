@@ -22,7 +22,7 @@ from tlite.data.reading import (
     read_text,
 )
 from tlite.errors import UserError, printable
-from tlite.user_code import exec_file, shipped_experiments
+from tlite.user_code import EXPERIMENTS, exec_file
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Shakespeare(Download):
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
     def load(self) -> str:
-        parser = exec_file(shipped_experiments() / "tools" / "gutenberg.py")
+        parser = exec_file(EXPERIMENTS / "tools" / "gutenberg.py")
         try:
             return parser.prepare(super().load())
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tlite.config import did_you_mean, to_dict
 from tlite.errors import UserError
-from tlite.user_code import exec_file, shipped_experiments
+from tlite.user_code import EXPERIMENTS, exec_file
 
 if TYPE_CHECKING:  # it imports JAX
     from tlite.experiment import Experiment
@@ -26,7 +26,7 @@ def find_experiments() -> dict[str, Path]:
     A Python file that assigns or imports no name `experiment` is skipped.
     """
     by_name = {}
-    for folder in (shipped_experiments(), Path("experiments")):
+    for folder in (EXPERIMENTS, Path("experiments")):
         for path in folder.glob("[!_.]*.py"):
             if path.is_file() and EXPORTS.search(path.read_bytes()):
                 by_name[path.stem] = path
@@ -101,7 +101,7 @@ def describe_experiments() -> list[tuple[str, str, str, str]]:
     texts = {name: file.read_bytes().decode(errors="replace") for name, file in files.items()}
     rows = []
     for name, file in files.items():
-        owner = "" if file.resolve().parent == shipped_experiments() else "yours"
+        owner = "" if file.resolve().parent == EXPERIMENTS else "yours"
         rows.append((name, experiment_kind(name, texts), owner, first_sentence(texts[name])))
     return rows
 

@@ -314,6 +314,7 @@ class Run(abc.ABC):
             Interrupted: a signal stopped it; everything is saved.
         """
         self.trainer.check_fits()
+        remember_code(to_dict(self.experiment))  # also of a run that was opened with trust
         self.print_summary()
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
