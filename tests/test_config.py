@@ -17,7 +17,6 @@ from tlite.data import LabelledText, TextFile
 from tlite.experiment import BPE, ClassifierExperiment, Experiment, GeneratorExperiment, Pretrained
 from tlite.models import (
     Attention,
-    Block,
     FeedForward,
     GeneratorConfig,
     Learned,
@@ -232,16 +231,6 @@ def test_override_keeps_other_fields_of_attention():
     experiment = override(ROTARY, {"model.attention": GROUPED})
     changed = override(experiment, {"model.attention": "exact", "model.attention.softcap": None})
     assert changed.model.attention == Attention("exact", num_kv_heads=2)
-
-
-def test_override_changes_blocks_of_a_pattern():
-    model = GeneratorConfig(block=("post_norm", Block(attention=GROUPED)))
-    changes = {"block.0.attention.bias": False, "block.1.attention.softcap": 2.0}
-    first, second = override(model, changes).block
-    assert first == Block(attention=Attention(bias=False))
-    assert second == Block(attention=dataclasses.replace(GROUPED, softcap=2.0))
-    with pytest.raises(ValueError, match=r"no field 'block.2': block is a tuple of 2"):
-        override(model, {"block.2": "pre_norm"})
 
 
 def test_override_creates_components_that_are_none():

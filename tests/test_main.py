@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.folders import make_run
-from tlite.__main__ import CtrlC, quiet_libraries
+from tlite.__main__ import InterruptHandler, quiet_libraries
 from tlite.errors import printable, show
 
 TLITE = [sys.executable, "-m", "tlite"]
@@ -114,25 +114,25 @@ def test_what_a_file_leaves_for_the_end_is_done(tmp_path):
 
 def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
     monkeypatch.setattr(os, "_exit", sys.exit)
-    ctrl_c = CtrlC()
+    handler = InterruptHandler()
     with pytest.raises(KeyboardInterrupt):
-        ctrl_c(2, None)
-    assert ctrl_c.raised
+        handler(2, None)
+    assert handler.interrupted
     with pytest.raises(SystemExit, match="130"):
-        ctrl_c(2, None)
+        handler(2, None)
 
 
 def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch):
     """Nor are late writes of a save that has failed, and been told."""
     reported, failed = [], SimpleNamespace(exc_type=AttributeError, exc_value="")
     monkeypatch.setattr(sys, "__unraisablehook__", reported.append)
-    ctrl_c = CtrlC()
-    ctrl_c.report(failed)
+    handler = InterruptHandler()
+    handler.report(failed)
     late = RuntimeError("Event loop is closed")
-    ctrl_c.report(SimpleNamespace(exc_type=RuntimeError, exc_value=late))
+    handler.report(SimpleNamespace(exc_type=RuntimeError, exc_value=late))
     with pytest.raises(KeyboardInterrupt):
-        ctrl_c(2, None)
-    ctrl_c.report(failed)
+        handler(2, None)
+    handler.report(failed)
     assert reported == [failed]
 
 
@@ -178,7 +178,7 @@ def test_a_closed_pipe_ends_a_command_quietly(tmp_path, line):
 def test_an_argument_that_is_no_text_is_refused(tmp_path):
     done = shell("$TLITE train $'a\\xff'", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tlite: the argument 'a\\xff' is not UTF-8 text\n"
+    assert done.stderr == "tlite: the arguments are not UTF-8 text\n"
 
 
 ASCII = [
@@ -220,7 +220,7 @@ def test_no_control_character_but_newline_and_tab_is_left():
     text = printable("".join(map(chr, range(0x300))))
     left = {c for c in text if ord(c) < 32 or 0x7F <= ord(c) < 0xA0}
     assert left == {"\n", "\t"}
-    assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\\u009b2J␍"
+    assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\N{REPLACEMENT CHARACTER}2J␍"
     assert printable("Grüße, 𝄞 ␛\n\t") == "Grüße, 𝄞 ␛\n\t"
 
 

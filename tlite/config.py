@@ -12,7 +12,7 @@ from tlite.user_code import describe_code, find_code, is_user_code
 
 
 def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
-    """Raises a ValueError for a size or a count that is below 1, or more than can be counted to."""
+    """Raise a ValueError for a size or a count that is below 1 or above `most`."""
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
     if value > most:
@@ -33,7 +33,13 @@ def validate_fields(
     Raises:
         ValueError: a value is not allowed; field and value are named.
     """
-    _validate_words(config)
+    for field in dataclasses.fields(config):
+        kinds = alternatives(field.type)
+        if bool in kinds or Literal in map(get_origin, kinds):
+            try:
+                from_dict(field.type, getattr(config, field.name))
+            except ValueError as error:
+                raise ValueError(f"{field.name}: {error}") from error
     for name in sizes.split():
         if getattr(config, name) is not None:
             check_size(name, getattr(config, name))
@@ -51,34 +57,20 @@ def validate_fields(
             raise ValueError(f"the {label} must be in [0, 1), not {getattr(config, name)}")
 
 
-def _validate_words(config) -> None:
-    for field in dataclasses.fields(config):
-        kinds = alternatives(field.type)
-        if any(get_origin(each) is Literal or each is bool for each in kinds):
-            try:
-                from_dict(field.type, getattr(config, field.name))
-            except ValueError as error:
-                raise ValueError(f"{field.name}: {error}") from error
+def to_dict(config: Any) -> Any:
+    """Return a config, or the value of a field, for JSON; its class's name is "kind".
 
-
-def to_dict(config) -> dict[str, Any]:
-    """Return a dataclass as a dictionary for JSON, with its class's name as "kind".
-
-    A user's class is the dictionary of `describe_code`, with "fields".
+    A user's class or function is the dictionary of `describe_code`; a class has "fields".
     """
+    if isinstance(config, tuple):
+        return tuple(map(to_dict, config))
     kind = type(config)
-    values = {f.name: _to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if not dataclasses.is_dataclass(kind):
+        return describe_code(config) if callable(config) else config
+    values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
     if is_user_code(kind):
         return describe_code(kind) | {"fields": values}
     return {"kind": kind.__name__, **values}
-
-
-def _to_plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
-    if isinstance(value, tuple):
-        return tuple(map(_to_plain, value))
-    return describe_code(value) if callable(value) else value
 
 
 def from_dict(kind, value: Any):
@@ -92,22 +84,23 @@ def from_dict(kind, value: Any):
     origin, args = get_origin(kind), get_args(kind)
     if kind in (int, float) and hasattr(value, "item"):  # a number of NumPy's
         value = value.item()
-    written = value.get("kind") if isinstance(value, dict) else None
+    name = value.get("kind") if isinstance(value, dict) else None
     if origin in (Union, UnionType):
         for each in args:
             try:
                 return from_dict(each, value)
             except ValueError:
-                is_custom = written == "class" and dataclasses.is_dataclass(each)
-                if is_custom or written == type_name(each):
+                is_custom = name == "class" and dataclasses.is_dataclass(each)
+                if is_custom or (name and name == getattr(each, "__name__", "")):
                     raise
     elif dataclasses.is_dataclass(kind):
-        if isinstance(value, kind) or _is_custom_config(value):
+        is_config = dataclasses.is_dataclass(type(value))
+        if isinstance(value, kind) or (is_config and is_user_code(type(value))):
             return value
-        if written == "class" and isinstance(value.get("fields"), dict):
-            return _filled(find_code(value), value["fields"])
-        if written == kind.__name__:
-            return _filled(kind, value)
+        if name == "class" and isinstance(value.get("fields"), dict):
+            return _create(find_code(value), value["fields"])
+        if name == kind.__name__:
+            return _create(kind, {field: v for field, v in value.items() if field != "kind"})
     elif kind is Callable:
         return value if callable(value) else find_code(value)
     elif origin is tuple and isinstance(value, list | tuple):
@@ -118,12 +111,23 @@ def from_dict(kind, value: Any):
         return float(value)
     elif type(value) is kind or (origin is Literal and type(value) is str and value in args):
         return value
-    raise ValueError(f"expected {type_name(kind)}, not {reprlib.repr(written or value)}")
+    raise ValueError(f"expected {type_name(kind)}, not {reprlib.repr(name or value)}")
 
 
-def _is_custom_config(value: Any) -> bool:
-    is_config = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return is_config and is_user_code(type(value))
+def _create(kind: type, values: Mapping[str, Any]):
+    """Return a dataclass whose fields have values from JSON."""
+    hints, fields = get_type_hints(kind), {}
+    for name, value in values.items():
+        if name not in kind.__dataclass_fields__:
+            raise ValueError(f"{kind.__name__} has no field {name}")
+        try:
+            fields[name] = from_dict(hints[name], value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
+    if missing := required - fields.keys():
+        raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+    return kind(**fields)
 
 
 def type_name(kind) -> str:
@@ -141,31 +145,14 @@ def alternatives(kind) -> tuple:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _filled(kind: type, values: dict[str, Any]):
-    hints, filled = get_type_hints(kind), {}
-    values = {name: value for name, value in values.items() if name != "kind"}
-    if unknown := values.keys() - {f.name for f in dataclasses.fields(kind)}:
-        raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    for name, value in values.items():
-        try:
-            filled[name] = from_dict(hints[name], value)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return _create(kind, filled)
-
-
-def _create(kind: type, values: dict[str, Any]):
-    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
-    if missing := required - values.keys():
-        raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
-    return kind(**values)
-
-
 # Changes by dotted name
 
 
 def override(
-    config: Any, changes: Mapping[str, Any], convert: Callable[[Any, Any], Any] = from_dict
+    config: Any,
+    changes: Mapping[str, Any],
+    convert: Callable[[Any, Any], Any] = from_dict,
+    prefix: str = "",
 ) -> Any:
     """Return a copy of a config with new values of some fields, which are checked together.
 
@@ -173,74 +160,52 @@ def override(
     >>> override(experiment, {"model.positions": "rotary", "model.positions.base": 7.0})
 
     Args:
-        config: a dataclass, such as an experiment.
-        changes: values by dotted name. A number leads into a tuple ("model.block.0.pre_norm"). A
-            component is set before its fields, whatever their order; one that is None is created.
+        config: a dataclass, such as an experiment; or a dataclass type, to create an instance.
+        changes: values by dotted name. A component is set before its fields, whatever their order;
+            one that is None is created.
         convert: `convert(type, value)` returns the value for a field of this type.
+        prefix: dotted name of the config in messages, with a dot at its end.
 
     Raises:
         ValueError: no such field (the message has the nearest), a value of the wrong type, or
             values that are invalid together.
     """
-    return _override(config, changes, "", convert)
-
-
-def _override(config: Any, changes: Mapping[str, Any], prefix: str, convert: Callable) -> Any:
-    """Change a dataclass, or create one from a class."""
     kind = config if isinstance(config, type) else type(config)
-    hints, fields = get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
-    values = {n: getattr(config, n) for n, f in fields.items() if f.init and hasattr(config, n)}
+    hints, fields, values = get_type_hints(kind), kind.__dataclass_fields__, {}
     for name, inner in _group(changes).items():
         if name not in fields:
             raise ValueError(_no_field(config, prefix, name, next(iter(inner))))
-        value, path = values.get(name), prefix + name
+        value, path = getattr(config, name, None), prefix + name
         values[name] = _change(fields[name], hints[name], value, inner, path, convert)
     try:
-        return _create(kind, values)
+        return _create(kind, values) if config is kind else dataclasses.replace(config, **values)
     except ValueError as error:
         raise ValueError(f"{prefix[:-1]}: {error}" if prefix else str(error)) from error
 
 
 def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str, convert) -> Any:
-    """Return the new value of a field, or of an item of its tuple, of type `kind`."""
-    if "" in changes:
-        value, changes = _set(field, kind, value, changes, path, convert)
+    """Return the new value of a field of type `kind`."""
+    if "" in changes:  # the value itself
+        source, parse = changes.pop(""), word_parser(field, kind)
+        try:
+            new = convert(kind | str if parse else kind, source)
+            is_word = parse is not None and isinstance(new, str)
+            new = parse(new) if is_word else new
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if is_word and type(new) is type(value) and "word_field" in field.metadata:
+            changes = {field.metadata["word_field"]: source} | changes
+        else:
+            value = new
     if not changes:
         return value
-    if isinstance(value, tuple):
-        return _change_items(field, kind, value, changes, path, convert)
     name = next(iter(changes)).partition(".")[0]
     if value is None:
         kinds = filter(dataclasses.is_dataclass, alternatives(kind))
         value = next((k for k in kinds if name in k.__dataclass_fields__), None)
     if not dataclasses.is_dataclass(value):
-        raise ValueError(f"no field '{path}.{name}': {path} is {value!r}")
-    return _override(value, changes, f"{path}.", convert)
-
-
-def _set(field, kind, value: Any, changes: dict, path: str, convert) -> tuple[Any, dict]:
-    """Return the value that is set, a component for a word, and the changes of its fields."""
-    inner = {name: change for name, change in changes.items() if name}
-    parse, word_field = word_parser(field, kind), field.metadata.get("word_field")
-    try:
-        new = convert(kind | str if parse else kind, changes[""])
-        component = parse(new) if parse and isinstance(new, str) else new
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if word_field and component is not new and type(component) is type(value):
-        return value, {word_field: changes[""]} | inner
-    return component, inner
-
-
-def _change_items(field, kind, items: tuple, changes: dict, path: str, convert) -> tuple:
-    values = list(items)
-    item_kind = next(get_args(k)[0] for k in alternatives(kind) if get_origin(k) is tuple)
-    for index, inner in _group(changes).items():
-        if not (index.isdecimal() and int(index) < len(items)):
-            raise ValueError(f"no field '{path}.{index}': {path} is a tuple of {len(items)}")
-        at, each = int(index), f"{path}.{index}"
-        values[at] = _change(field, item_kind, items[at], inner, each, convert)
-    return tuple(values)
+        raise ValueError(f"no field '{path}.{name}': {path} is {value!r:.80}")
+    return override(value, changes, convert, f"{path}.")
 
 
 def _group(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -258,36 +223,35 @@ def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:
     It is the field's metadata "parse"; or the class of an optional component whose first field
     holds a word: `scaling: RotaryScaling | None` accepts "yarn".
     """
-    kinds = [each for each in alternatives(kind) if dataclasses.is_dataclass(each)]
-    if "parse" in field.metadata or len(kinds) != 1 or NoneType not in alternatives(kind):
-        return field.metadata.get("parse")
+    if "parse" in field.metadata:
+        return field.metadata["parse"]
+    kinds = list(filter(dataclasses.is_dataclass, alternatives(kind)))
+    if len(kinds) != 1 or NoneType not in alternatives(kind):
+        return None
     first = alternatives(next(iter(get_type_hints(kinds[0]).values())))
-    return kinds[0] if any(k is str or get_origin(k) is Literal for k in first) else None
+    return kinds[0] if str in first or Literal in map(get_origin, first) else None
 
 
 def walk_fields(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
     """Yield (dotted name, component, field) of the fields of a config and of its components."""
     for field in dataclasses.fields(config):
-        path, value = prefix + field.name, getattr(config, field.name, None)
-        yield path, config, field
-        items = enumerate(value) if isinstance(value, tuple) else [(None, value)]
-        for index, item in items:
-            if dataclasses.is_dataclass(item):
-                yield from walk_fields(item, f"{path}." if index is None else f"{path}.{index}.")
+        yield prefix + field.name, config, field
+        if dataclasses.is_dataclass(value := getattr(config, field.name, None)):
+            yield from walk_fields(value, f"{prefix}{field.name}.")
 
 
 def _no_field(config: Any, prefix: str, name: str, rest: str) -> str:
-    """Return the message for an unknown field: the nearest name, here or in a component."""
-    paths = [path for path, *_ in walk_fields(config)]
-    paths.sort(key=lambda path: path.count("."), reverse=True)
-    by_name = {path.rpartition(".")[2]: path for path in paths}
-    path = ".".join(filter(None, [prefix + name, rest]))
+    """Return the message for an unknown field, with the nearest one here or in a component."""
+    paths = sorted((path for path, *_ in walk_fields(config)), key=lambda path: -path.count("."))
+    by_name = {path.rpartition(".")[2]: path for path in paths}  # prefers the outermost
+    rest = f".{rest}" if rest else ""
     if near := difflib.get_close_matches(name, by_name, n=1):
-        nearest = ".".join(filter(None, [prefix + by_name[near[0]], rest]))
-        return f"no field {path!r}: did you mean {nearest!r}?"
-    kind = config if isinstance(config, type) else type(config)
-    names = ", ".join(f.name for f in dataclasses.fields(kind))
-    return f"no field {path!r}: {kind.__name__} has {names or 'no fields'}"
+        advice = f"did you mean '{prefix}{by_name[near[0]]}{rest}'?"
+    else:
+        kind = config if isinstance(config, type) else type(config)
+        names = ", ".join(field.name for field in dataclasses.fields(kind))
+        advice = f"{kind.__name__} has {names or 'no fields'}"
+    return f"no field '{prefix}{name}{rest}': {advice}"
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:

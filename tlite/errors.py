@@ -1,4 +1,4 @@
-"""The one exception a user is meant to see: a clear sentence, no traceback, exit code 2."""
+"""Errors for users: one clear line, no traceback, exit code 2."""
 
 import contextlib
 import importlib.util
@@ -9,33 +9,34 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LAUNCHED = "TLITE_LAUNCHED"
-"""The environment's name for how `tlite launch` was called, in the processes that it starts."""
-PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
-PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
-"""Control characters but newline and tab -> what `printable` shows for them."""
+"""Environment variable with the `tlite launch` command that started this process."""
+CONTROL_CHARACTERS = dict(zip(range(0x20), range(0x2400, 0x2420), strict=True))
+CONTROL_CHARACTERS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+del CONTROL_CHARACTERS[ord("\t")], CONTROL_CHARACTERS[ord("\n")]
+"""Code points of control characters -> the pictures that `printable` replaces them by."""
 
 
 class UserError(Exception):
-    """Something the user can put right; its message is one sentence that says how."""
+    """An error that the user can correct; its message is one sentence that says how."""
 
 
 class CollectiveError(UserError):
-    """A `UserError` raised at the same point by all processes of a run, which end together."""
+    """A `UserError` that all processes of a run raise at the same point; they end together."""
 
 
 class RunFailed(UserError):
-    """A run can't go on because of what it is, not where: it would fail again, however often tried.
+    """A run can't continue, and would fail again: its losses are not finite, say.
 
-    Its losses are not finite, say, or it does not go with its data. A study's other variants go on.
+    The other variants of a study continue.
     """
 
 
 class OutOfMemory(RunFailed):
-    """There is less memory than a run needs, in this process."""
+    """A run needs more memory than this process has."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped by a signal, after it had saved all there is to save.
+    """A run was stopped by a signal, after it had saved its state.
 
     Args:
         signal: its number; a shell expects the exit code 128 + signal.
@@ -47,19 +48,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 def command(*words: object) -> str:
-    """A command to paste, called as tlite was: `.venv/bin/tlite generate RUN`, say.
+    """Return a command to paste, with tlite called as it was: `.venv/bin/tlite generate RUN`, say.
 
-    Where `tlite launch` has started this process, it starts what trains.
+    In a process of `tlite launch` training is launched again.
     """
-    called = Path(sys.argv[0]).name == "tlite"
-    program = shlex.quote(sys.argv[0]) if called else "python -m tlite"
+    is_script = Path(sys.argv[0]).name == "tlite"
+    program = shlex.quote(sys.argv[0]) if is_script else "python -m tlite"
     if launched := os.environ.get(LAUNCHED):
         program = launched if words[0] == "train" else launched.partition(" launch ")[0]
     return f"{program} {shlex.join(map(str, words))}"
 
 
 def resumable(path: Path) -> Path | None:
-    """The folder around a path that `train --resume` goes on with: a study's, else a run's."""
+    """Return the folder around a path that `train --resume` accepts: a study's, else a run's."""
     study = next((p for p in path.parents[:3] if (p / "study.json").is_file()), None)
     return study or next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
 
@@ -87,10 +88,9 @@ def system_reason(error: BaseException | None) -> str:
 
 
 def is_environment_error(error: UserError) -> bool:
-    """Whether it is the machine's, and can be put right there: a missing package, or a file that
-    can't be read."""
-    missing = isinstance(error.__cause__, ModuleNotFoundError)
-    return missing or (not isinstance(error, RunFailed) and system_reason(error) != "")
+    """Return True if a package is missing or a file can't be read, whatever the experiment is."""
+    is_missing = isinstance(error.__cause__, ModuleNotFoundError)
+    return is_missing or (not isinstance(error, RunFailed) and system_reason(error) != "")
 
 
 def write_error(path: Path, error: Exception) -> UserError:
@@ -106,10 +106,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError, of a full disk above all, into a `UserError` about `path`."""
     try:
         yield
-    except UserError:
+    except (UserError, BrokenPipeError):
         raise
     except Exception as error:
-        if lack_of_memory(error) or not system_reason(error) or isinstance(error, BrokenPipeError):
+        if lack_of_memory(error) or not system_reason(error):
             raise
         raise write_error(path, error) from error
 
@@ -121,26 +121,25 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         root = Path(__file__).parents[1]
-        checkout = (root / "pyproject.toml").is_file()
-        # Of a package that is installed, pip fetches what the extra lacks, and not itself.
-        what = f"-e '{root}[{extra}]'" if checkout else f"'tlite[{extra}]'"
+        is_checkout = (root / "pyproject.toml").is_file()
+        package = f"-e '{root}[{extra}]'" if is_checkout else f"'tlite[{extra}]'"
+        install = f"{sys.executable} -m pip install {package}"
         raise UserError(
-            f"this needs the package {error.name}: install it with "
-            f"{sys.executable} -m pip install {what}"
+            f"this needs the package {error.name}: install it with {install}"
         ) from error
 
 
 def check_packages(extra: str, names: Iterable[str]) -> None:
-    """Raises a `UserError` where one of these packages of an extra is missing; none is imported."""
+    """Raise a `UserError` if one of these packages of an extra is missing; none is imported."""
     with needs_extra(extra):
         for name in names:
             if importlib.util.find_spec(name) is None:
-                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+                raise ModuleNotFoundError(name=name)
 
 
 def printable(text: str) -> str:
     """Replace control characters, which could steer a terminal, by pictures of them."""
-    return text.translate(PICTURES)
+    return text.translate(CONTROL_CHARACTERS)
 
 
 def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:

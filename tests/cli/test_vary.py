@@ -95,11 +95,6 @@ def test_varied_values_are_read_as_options_and_label_variants(line, names, path)
         assert message == (value if isinstance(message, str) else ast.literal_eval(value))
 
 
-def test_a_value_that_two_fields_share_is_named_with_its_field():
-    found = read("--vary norm rms layer --vary prompt rms a")
-    assert next(iter(found)) == "norm=rms prompt=rms"
-
-
 def test_a_base_may_be_invalid_if_its_variants_are_valid():
     found = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
     assert [e.model.num_heads for e in found.values()] == [5, 3]

@@ -19,9 +19,10 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from tests.helpers.preparing import made
-from tlite.__main__ import CtrlC
+from tlite.__main__ import InterruptHandler
 if __name__ == "__main__":
-    sys.unraisablehook = CtrlC().report  # as the command does: else a __del__ may swallow Ctrl-C
+    # As the command does: else a __del__ may swallow Ctrl-C.
+    sys.unraisablehook = InterruptHandler().report
     made(*sys.argv[1:3], processes=int(sys.argv[3]), piece_size=int(sys.argv[4]))
 """
 

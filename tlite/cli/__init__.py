@@ -50,7 +50,7 @@ Each command lists its options with --help."""
 COMMANDS = tuple(dict.fromkeys(re.findall(r"^  tlite (\w+)", USAGE, re.MULTILINE)))
 HELP = {"-h", "--help"}
 
-_SYNONYMS = {
+SYNONYMS = {
     "lr": "learning-rate",
     "n-layer num-layers num-hidden-layers n-layers layers depth": "num-blocks",
     "n-head num-attention-heads n-heads heads": "num-heads",
@@ -67,9 +67,7 @@ _SYNONYMS = {
     "warmup warmup-iters": "warmup-steps",
     "grad-clip max-grad-norm clipnorm": "clip-norm",
     "wd": "weight-decay",
-    "optim": "optimizer",
     "lr-scheduler-type scheduler": "schedule",
-    "vocab-size": "vocabulary-size",
     "hidden-act act-fn": "feed-forward.activation",
     "intermediate-size": "feed-forward.mlp-dim",
     "num-key-value-heads num-kv-heads": "attention.num-kv-heads",
@@ -78,19 +76,12 @@ _SYNONYMS = {
     "save-total-limit": "max-to-keep",
     "metric-for-best-model": "best-metric",
 }
-SYNONYMS = {name: v.split() for names, v in _SYNONYMS.items() for name in names.split()}
-"""An option's name in nanoGPT, Hugging Face or Keras -> its names here."""
+"""Options of nanoGPT, Hugging Face or Keras -> their names here."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code: 0, or 2 with one line on stderr."""
     code = run(dispatch, sys.argv[1:] if arguments is None else arguments)
-    code = flush_output(code)
-    return run(distributed.shutdown) or code
-
-
-def flush_output(code: int) -> int:
-    """Flush standard output and return the exit code: 1 if its reader has gone, 2 if it is full."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -98,8 +89,8 @@ def flush_output(code: int) -> int:
         if not code and not isinstance(error, BrokenPipeError):
             code = 2
             print_error(f"can't write to standard output: {system_reason(error)}", code)
-        return code or 1
-    return code
+        code = code or 1  # the reader of standard output, `head` say, has gone
+    return run(distributed.shutdown) or code
 
 
 def run(action: Callable, *arguments: Any) -> int:
@@ -120,7 +111,7 @@ def run(action: Callable, *arguments: Any) -> int:
     except KeyboardInterrupt:
         code = 130
         print_error("interrupted", code)
-    except BrokenPipeError:  # the reader of standard output, `head` say, has gone
+    except BrokenPipeError:
         code = 1
     except Exception as error:
         if not (message := error_message(error)):
@@ -154,10 +145,10 @@ def print_error(message: object, code: int) -> None:
 
 def dispatch(words: list[str]) -> None:
     """Run the command that the first word names."""
-    if invalid := [word for word in words if re.search("[\ud800-\udfff]", word)]:
-        raise UserError(f"the argument {repr(os.fsencode(invalid[0]))[1:]} is not UTF-8 text")
-    if nameless := [word for word in words if word.startswith("--=")]:
-        raise UserError(f"the option {nameless[0]!r} has no name")
+    try:
+        " ".join(words).encode()
+    except UnicodeEncodeError as error:
+        raise UserError("the arguments are not UTF-8 text") from error
     command, *words = words or ["--help"]
     if command in HELP:
         print(USAGE)
@@ -168,7 +159,10 @@ def dispatch(words: list[str]) -> None:
     elif command in COMMANDS:
         from tlite.cli import commands
 
-        commands.COMMANDS[command](words)
+        if command in ("train", "plan", "launch"):
+            getattr(commands, command)(words)
+        else:
+            commands.execute(getattr(commands, command.capitalize()), words)
     else:
         from tlite.runs.experiment_files import find_experiments
 
@@ -201,11 +195,12 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
     """
     import tyro
 
-    config, errors = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands), io.StringIO()
-    settings |= {"return_unknown_args": True, "registry": _registry(), "config": config}
+    settings["config"] = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
+    if HELP & {*words}:
+        settings["registry"] = _help_registry()
     try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(kind, args=words, prog=program, **settings)
+        with contextlib.redirect_stderr(errors := io.StringIO()):
+            return tyro.cli(kind, args=words, prog=program, return_unknown_args=True, **settings)
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -213,7 +208,7 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
     title, *rows = [row.strip("│ ") for row in errors.getvalue().splitlines()]
     groups = itertools.groupby(rows, key=lambda row: not row.strip("─-"))
     message = next((" ".join(group) for is_line, group in groups if not is_line), title)
-    raise UserError(message.removesuffix(" (required)"))
+    raise UserError(message)
 
 
 def unknown_option(word: str, names: Iterable[str]) -> UserError:
@@ -221,14 +216,16 @@ def unknown_option(word: str, names: Iterable[str]) -> UserError:
     if not word.startswith("--"):
         return UserError(f"unexpected argument {word!r}")
     name, names = word[2:].partition("=")[0].replace("_", "-"), [*names]
-    same = sorted({*SYNONYMS.get(name, ())} & {*names})
-    near = f": did you mean --{same[0]}?" if same else did_you_mean(name, names, "--")
-    return UserError(f"unknown option --{name}{near}")
+    for others, options in SYNONYMS.items():
+        for option in options.split():
+            if name in others.split() and option in names:
+                return UserError(f"unknown option --{name}: did you mean --{option}?")
+    return UserError(f"unknown option --{name}{did_you_mean(name, names, '--')}")
 
 
-def _registry() -> Any:
+def _help_registry() -> Any:
     """Return a registry by which tyro reads dataclasses as usual, but help texts as one line."""
-    from tyro.constructors import ConstructorRegistry, StructConstructorSpec
+    from tyro.constructors import ConstructorRegistry
 
     registry, active = ConstructorRegistry(), set()
 
@@ -241,8 +238,7 @@ def _registry() -> Any:
             spec = ConstructorRegistry.get_struct_spec(info)
         finally:
             active.discard(info.type)
-        assert isinstance(spec, StructConstructorSpec)
-        fields = [dataclasses.replace(f, helptext=lambda f=f: help_text(f)) for f in spec.fields]
+        fields = [dataclasses.replace(f, helptext=help_text(f)) for f in spec.fields]
         return dataclasses.replace(spec, fields=tuple(fields))
 
     return registry

@@ -1,7 +1,6 @@
 """The commands of `tlite`: a dataclass of options each, and a function that hands them on."""
 
 import json
-import math
 import os
 import shlex
 import sys
@@ -120,11 +119,10 @@ class DistributedOptions:
     profile: int = 0
     """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
-    def __post_init__(self):
-        check_range(self, profile=(0, math.inf))
-
     def initialize(self) -> None:
         """Join the other processes of the run."""
+        if self.profile < 0:
+            raise UserError(f"--profile must be at least 0, not {self.profile}")
         if self.deterministic:
             devices.use_deterministic_operations()
         process = self.coordinator, self.processes, self.process
@@ -155,10 +153,6 @@ class Train(DistributedOptions):
     runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
     error if there is none."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        check_local(self.run or "")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(DistributedOptions):
@@ -174,12 +168,9 @@ class Resume(DistributedOptions):
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Study: failed variant to try again; may be repeated."""
 
-    def __post_init__(self):
-        super().__post_init__()
+    def execute(self) -> None:
         if self.resume in ("auto", "must") and not os.path.exists(self.resume):
             raise UserError(f"name an experiment: tlite train EXPERIMENT --resume {self.resume}")
-
-    def execute(self) -> None:
         check_shared(folder := newest_or_path(self.resume))
         if not (folder / STUDY).is_file():
             if self.retry:
@@ -224,50 +215,21 @@ class Launch:
 def train(words: list[str]) -> None:
     """Train an experiment or a study of its variants, or resume one."""
     devices.prepare_devices()
-    options, name, words = read_train(words)
+    options, name, words = read_command(Train, words)
     file = None if name is None else experiment_files.find_experiment(name)
     if HELP.isdisjoint(words):  # before a file may use a device
         options.initialize()
     if file is None:
         with allow_code(trust=options.trust):
-            options.execute()
-    else:
-        train_file(options, file, words, f"tlite train {name}")
-
-
-def read_train(words: list[str]) -> tuple[Any, str | None, list[str]]:
-    """Return the options that need no experiment, its name, and the other words.
-
-    Without an experiment the options are those of `Resume`, and the name is None.
-    """
-    if words and words[0].startswith("-") and any(w.startswith("--resume") for w in words):
-        return parse(Resume, words, "tlite train"), None, []
-    name, *words = require_experiment("train", Train, words)
-    options, words = parse_known(Train, words, f"tlite train {name}", add_help=False)
-    return options, name, words
-
-
-def require_experiment(command: str, kind: type, words: list[str]) -> list[str]:
-    """Return the words if they begin with an experiment's name; else print help or raise."""
-    if words and not words[0].startswith("-"):
-        return words
-    known = ", ".join(experiment_files.find_experiments())
-    if HELP & {*words}:
-        about = f"{getdoc(kind)}\n\nexperiments: {known}"
-        parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
-    raise UserError(f"name an experiment to {command}: {known}")
-
-
-def train_file(options: Train, file: Path, words: list[str], program: str) -> None:
-    """Train the experiment of a file, or a study of its variants."""
-    print(printable(f"experiment: {file.resolve()}"), flush=True)
+            return options.execute()
+    show(f"experiment: {file.resolve()}", flush=True)
     experiment, variants = experiment_files.load_variants(file)
     from tlite.cli.overrides import print_help, read_experiments
     from tlite.runs import Run
 
     if HELP & {*words}:
         about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")
-        print_help(Train, experiment, program, about)
+        print_help(Train, experiment, f"tlite train {name}", about)
     experiments = read_experiments(experiment, variants, words, options.vary, options.only)
     if len(experiments) == 1:
         (experiment,) = experiments.values()
@@ -280,6 +242,25 @@ def train_file(options: Train, file: Path, words: list[str], program: str) -> No
         api.train(experiments, dir=options.run, resume=options.resume)
 
 
+def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[str]]:
+    """Return options of `Train` or `Plan`, the experiment's name, and its fields' options.
+
+    Without an experiment the options are those of `Resume`, and the name is None.
+    """
+    command = kind.__name__.lower()
+    if words and not words[0].startswith("-"):
+        name, *words = words
+        options, words = parse_known(kind, words, f"tlite {command} {name}", add_help=False)
+        return options, name, words
+    if kind is Train and any(word.startswith("--resume") for word in words):
+        return parse(Resume, words, "tlite train"), None, []
+    known = ", ".join(experiment_files.find_experiments())
+    if HELP & {*words}:
+        about = f"{getdoc(kind)}\n\nexperiments: {known}"
+        parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
+    raise UserError(f"name an experiment to {command}: {known}")
+
+
 def newest_or_path(word: str) -> Path:
     """Return the newest run or study for `latest`, else the path."""
     check_local(word)
@@ -289,8 +270,7 @@ def newest_or_path(word: str) -> Path:
 def plan(words: list[str]) -> None:
     """Print memory and time of a training step on devices that are not here."""
     devices.prepare_devices()
-    name, *words = require_experiment("plan", Plan, words)
-    options, words = parse_known(Plan, words, f"tlite plan {name}", add_help=False)
+    options, name, words = read_command(Plan, words)
     experiment = experiment_files.load_experiment(experiment_files.find_experiment(name))
     import jax
 
@@ -315,7 +295,9 @@ def launch(words: list[str]) -> NoReturn:
     if at == len(words) and HELP.isdisjoint(words):
         raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT")
     options = parse(Launch, words[:at], "tlite launch")
-    read_train(words[at + 1 :])  # an error is printed once
+    _, name, _ = read_command(Train, words[at + 1 :])  # an error is printed once
+    if name is not None:
+        experiment_files.find_experiment(name)
     sys.stdout.flush()
     raise SystemExit(launch(words[at:], options.processes, options.devices_each))
 
@@ -771,12 +753,3 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
         show("  ".join(cells).rstrip())
-
-
-OPTIONS = (
-    Prepare, Evaluate, Generate, Classify, Translate, Compare, Inspect, Follow, Export,
-    Experiments, Runs,
-)  # fmt: skip
-COMMANDS = {kind.__name__.lower(): partial(execute, kind) for kind in OPTIONS}
-COMMANDS |= {"train": train, "plan": plan, "launch": launch}
-"""Functions of the words after a command's name."""

@@ -7,17 +7,12 @@ one of its fields; `--model.width 64` is the same as `--width 64`.
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
-from tyro.constructors import (
-    ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    StructConstructorSpec,
-    StructTypeInfo,
-)
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli import help_text, parse_known, unknown_option
 from tlite.cli.commands import Train
@@ -70,106 +65,110 @@ def read_experiments(
     Raises:
         UserError: an option, name or value is unknown, or a combination is invalid.
     """
-    common = read_changes(experiment, words)
-    axes = [read_axis(experiment, vary, index) for index in range(len(vary))]
-    changes = {}
-    for (base, start), *points in itertools.product((variants or {"": experiment}).items(), *axes):
-        label = " ".join(filter(None, [base, *(label for label, _ in points)]))
-        changes[label] = start, common | {p: v for _, point in points for p, v in point.items()}
-    if missing := [label for label in only if label not in changes]:
-        known = ", ".join(filter(None, changes)) or "none"
-        near = did_you_mean(missing[0], changes) or f": there are {known}"
+    names = option_names(experiment)
+    changes = read_changes(experiment, names, words)
+    grid = {name: (variant, changes) for name, variant in (variants or {"": experiment}).items()}
+    for axis in vary:
+        points = read_axis(experiment, names, *axis)
+        pairs = itertools.product(grid.items(), points.items())
+        grid = {
+            f"{name} {label}".strip(): (variant, changes | change)
+            for (name, (variant, changes)), (label, change) in pairs
+        }
+    if missing := [name for name in only if name not in grid]:
+        known = ", ".join(filter(None, grid)) or "none"
+        near = did_you_mean(missing[0], grid) or f": there are {known}"
         raise UserError(f"there is no variant {missing[0]!r}{near}")
     experiments = {}
-    for label, (start, of_variant) in changes.items():
-        if not only or label in only:
-            try:
-                experiments[label] = apply_changes(start, of_variant)
-            except UserError as error:
-                raise UserError(f"{label}: {error}" if label else str(error)) from error
+    for name, (variant, changes) in grid.items():
+        if only and name not in only:
+            continue
+        try:
+            variant = override(variant, changes, convert=parse_words)
+        except (UserError, ValueError) as error:
+            raise UserError(f"{name}: {error}" if name else str(error)) from error
+        # The embedding gets as many rows as a corpus has tokens, unless an option sets them.
+        is_set = "model.vocabulary_size" in changes
+        experiments[name] = variant if is_set else fit_to_corpus(variant)
     return experiments
 
 
 def read_axis(
-    experiment: Any, vary: Sequence[Sequence[str]], index: int
-) -> list[tuple[str, Changes]]:
-    """Return the label and the change of each value of one --vary."""
-    name, *values = vary[index] or [""]
-    name = name.replace("_", "-")
-    if len({*values}) < max(len(values), 2):
-        raise UserError(f"--vary {name} needs two or more values, as in --vary norm layer rms")
-    path, _ = find_path(name, experiment, option_names(experiment))
-    others = {*itertools.chain(*vary[:index], *vary[index + 1 :])}
-    labels = value_labels(name, values, others)
-    points = [{path: OptionWords(name, [value])} for value in values]
-    return list(zip(labels, points, strict=True))
+    experiment: Any, names: dict[str, str], option: str = "", *values: str
+) -> dict[str, Changes]:
+    """Return the changes of one --vary by label.
 
-
-def value_labels(name: str, values: list[str], others: set[str]) -> list[str]:
-    """Return a label for each value of an option, which can be part of a folder's name.
-
-    It is the value if all values are words that no other option has, else NAME=VALUE, or NAME=1,
-    NAME=2 ... if a value is long or has no letters.
+    A label is the value if all values are plain words, else NAME=VALUE; or NAME=1, NAME=2 ... if a
+    folder's name can't have a value.
     """
-    if all(PLAIN.fullmatch(value) and value not in others for value in values):
-        return values
-    safe = [re.sub(r"[^\w.+-]+", "_", value).strip("_") for value in values]
-    if len({*safe}) < len(safe) or not all(0 < len(label) <= MAX_LABEL for label in safe):
-        safe = range(1, len(values) + 1)
-    return [f"{name}={label}" for label in safe]
+    option = option.replace("_", "-")
+    if len({*values}) < max(len(values), 2):
+        raise UserError(f"--vary {option} needs two or more values, as in --vary norm layer rms")
+    labels = list(values)
+    if not all(map(PLAIN.fullmatch, values)):
+        safe = [re.sub(r"[^\w.+-]+", "_", value).strip("_") for value in values]
+        if len({*safe}) < len(safe) or not all(0 < len(label) <= MAX_LABEL for label in safe):
+            safe = range(1, len(values) + 1)
+        labels = [f"{option}={label}" for label in safe]
+    path = find_path(option, experiment, names)
+    changes = [{path: OptionWords(option, [value])} for value in values]
+    return dict(zip(labels, changes, strict=True))
 
 
 # Options
 
 
 def option_names(experiment: Any) -> dict[str, str]:
-    """Return the dotted name of a field by option name ("num-heads": "model.num_heads").
+    """Return the dotted names of fields by the first word of an option.
 
-    The fields of data, model, training and the like have options without a prefix; if a field of
-    the data has the name of another, its option begins with `data.`.
+    It is "width" for `model.width`: the fields of model, training, data and the like have options
+    without a prefix. If a field of the data has the name of another, its option has "data.".
     """
-    names, groups = {}, set()
-    walked = sorted(walk_fields(experiment), key=lambda entry: entry[0].startswith("data."))
-    for path, component, field in walked:
-        kind, (group, _, short) = field_type(component, field), path.partition(".")
-        if any(map(dataclasses.is_dataclass, alternatives(kind))) and not word_parser(field, kind):
-            groups.add(path)  # has no option itself
-        elif field.metadata.get("option", True):
-            name = short if group in groups and short not in names else path
-            names[name.replace("_", "-")] = path
+    hints, names, groups = get_type_hints(type(experiment)), {}, []
+    for field in dataclasses.fields(experiment):
+        value = getattr(experiment, field.name)
+        if dataclasses.is_dataclass(value) and not word_parser(field, hints[field.name]):
+            groups.append((field.name, value))
+        else:
+            names[field.name.replace("_", "-")] = field.name
+    for group, value in reversed(groups):  # data comes first in an experiment
+        for field in dataclasses.fields(value):
+            names.setdefault(field.name.replace("_", "-"), f"{group}.{field.name}")
     return names
 
 
-def field_type(component: Any, field: dataclasses.Field) -> Any:
-    return get_type_hints(type(component))[field.name]
+def walk_options(
+    experiment: Any, names: dict[str, str]
+) -> Iterator[tuple[str, str, Any, dataclasses.Field, Any]]:
+    """Yield (option, dotted name, component, field, type) of the fields that have an option."""
+    options = {path: option for option, path in names.items()}
+    for path, component, field in walk_fields(experiment):
+        parent, dot, name = path.rpartition(".")
+        option = options.get(path) or f"{options.get(parent, '')}{dot}{name}".replace("_", "-")
+        options[path], kind = option, get_type_hints(type(component))[field.name]
+        is_group = any(map(dataclasses.is_dataclass, alternatives(kind)))
+        if field.metadata.get("option", True) and (word_parser(field, kind) or not is_group):
+            yield option, path, component, field, kind
 
 
-def find_path(option: str, experiment: Any, names: dict[str, str]) -> tuple[str, bool]:
-    """Return the dotted name of an option, and True for one that sets False (`--no-bias`).
-
-    Args:
-        names: `option_names` of the experiment.
+def find_path(option: str, experiment: Any, names: dict[str, str]) -> str:
+    """Return the dotted name of an option; `override` checks what follows the first word.
 
     Raises:
         UserError: there is no such option.
     """
-    head, dot, last = option.rpartition(".")
-    negated = last.startswith("no-") and option not in names
-    name = f"{head}{dot}{last.removeprefix('no-')}" if negated else option
-    known, rest = name, ""  # the longest beginning that is known; `override` checks the rest
-    while known and known not in names:
-        known, _, last = known.rpartition(".")
-        rest = f".{last}{rest}"
-    if known:
-        return names[known] + rest.replace("-", "_"), negated
-    path = name.replace("-", "_")
-    if path.partition(".")[0] in {field.name for field in dataclasses.fields(experiment)}:
-        return path, negated
-    others = {field.name.replace("_", "-"): "" for field in dataclasses.fields(Train)}
-    raise unknown_option(f"--{option}", names | others)
+    first, dot, rest = option.partition(".")
+    fields = experiment.__dataclass_fields__
+    if (dot or first not in names) and first.replace("-", "_") in fields:
+        return option.replace("-", "_")
+    if first in names:
+        return names[first] + dot + rest.replace("-", "_")
+    options = {option for option, *_ in walk_options(experiment, names)}
+    options |= {field.name.replace("_", "-") for field in dataclasses.fields(Train)}
+    raise unknown_option(f"--{option}", sorted(options))
 
 
-def read_changes(experiment: Any, words: list[str]) -> Changes:
+def read_changes(experiment: Any, names: dict[str, str], words: list[str]) -> Changes:
     """Return the words of each option by the dotted name of its field."""
     options: list[tuple[str, list[str]]] = []
     for word in words:
@@ -180,23 +179,13 @@ def read_changes(experiment: Any, words: list[str]) -> Changes:
             options[-1][1].append(word)
         else:
             raise unknown_option(word, ())
-    changes, names = {}, option_names(experiment)
+    changes = {}
     for option, values in options:
-        path, negated = find_path(option, experiment, names)
-        changes[path] = OptionWords(option, ["False"] if negated and not values else values)
+        head, dot, last = option.rpartition(".")
+        if last.startswith("no-") and option not in names:
+            option, values = f"{head}{dot}{last.removeprefix('no-')}", values or ["False"]
+        changes[find_path(option, experiment, names)] = OptionWords(option, values)
     return changes
-
-
-def apply_changes(experiment: Any, changes: Changes) -> Any:
-    """Return the experiment with other values, all of which are checked together.
-
-    The embedding gets as many rows as a corpus has tokens, unless the changes set them.
-    """
-    try:
-        experiment = override(experiment, changes, convert=parse_words)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    return experiment if "model.vocabulary_size" in changes else fit_to_corpus(experiment)
 
 
 def parse_words(kind: Any, value: OptionWords) -> Any:
@@ -240,16 +229,14 @@ def _parse(kind: Any, words: list[str]) -> Any:
 def print_help(command: type, experiment: Any, program: str, about: str) -> None:
     """Print the options of a command and of an experiment's fields, and exit."""
     sections: dict[str, list] = {}
-    paths = {path: option for option, path in option_names(experiment).items()}
-    for path, component, field in walk_fields(experiment):
-        if path in paths:
-            kind, value = field_type(component, field), getattr(component, field.name)
-            text = field_help(component)[field.name]
-            note = tyro.conf.arg(name=paths[path], help=text)
-            default = dataclasses.field(default_factory=lambda value=value: value)
-            section = path.partition(".")[0] if "." in path else "experiment"
-            kind = Annotated[option_type(field, kind, value), note]
-            sections.setdefault(section, []).append((path.replace(".", "__"), kind, default))
+    names = option_names(experiment)
+    for option, path, component, field, kind in walk_options(experiment, names):
+        value, text = getattr(component, field.name), field_help(component)[field.name]
+        kind = option_type(field, kind, value)
+        kind = Annotated[kind, tyro.conf.arg(name=option, help=text)]
+        default = dataclasses.field(default_factory=lambda value=value: value)
+        section = path.partition(".")[0] if "." in path else "experiment"
+        sections.setdefault(section, []).append((path.replace(".", "__"), kind, default))
     groups = [("command", Annotated[command, tyro.conf.arg(name="")])]
     texts = field_help(experiment) | {"experiment": COMPONENTS}
     for name, fields in sections.items():
@@ -264,14 +251,12 @@ def field_help(config: Any) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields by name."""
     info = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
     spec = ConstructorRegistry.get_struct_spec(info)
-    assert isinstance(spec, StructConstructorSpec)
     return {field.name: help_text(field) for field in spec.fields}
 
 
 def option_type(field: dataclasses.Field, kind: Any, value: Any) -> Any:
     """Return the type of an option for tyro's help: a field's own, or one word for a component."""
-    words = component_words(field, kind)
-    kinds = alternatives(kind)
+    words, kinds = component_words(field, kind), alternatives(kind)
     if not words and not any(k is Callable or dataclasses.is_dataclass(k) for k in kinds):
         return kind
     literals = "|".join(f"{{{','.join(get_args(k))}}}" for k in kinds if get_origin(k) is Literal)
@@ -285,14 +270,12 @@ def option_type(field: dataclasses.Field, kind: Any, value: Any) -> Any:
 
 def component_words(field: dataclasses.Field, kind: Any) -> dict[str, Any]:
     """Return the components that words stand for in a field; {} if it has no list of words."""
-    words, optional = field.metadata.get("words", ()), {}
-    if (parse := word_parser(field, kind)) is None:
-        return {}
-    if not words and isinstance(parse, type):
-        first = alternatives(next(iter(get_type_hints(parse).values())))
-        words = [word for each in first if get_origin(each) is Literal for word in get_args(each)]
-        optional = {"none": None} if words else {}
-    return {word: parse(word) for word in words} | optional
+    parse, words = word_parser(field, kind), field.metadata.get("words", ())
+    if words or not isinstance(parse, type):
+        return {word: parse(word) for word in words}
+    first = alternatives(next(iter(get_type_hints(parse).values())))
+    words = [word for each in first if get_origin(each) is Literal for word in get_args(each)]
+    return {word: parse(word) for word in words} | ({"none": None} if words else {})
 
 
 def default_word(words: dict[str, Any], value: Any) -> str:
