@@ -103,7 +103,7 @@ def through_json(config, change=lambda values: None, kind=None):
 # beartype draws the element of a tuple that it checks
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @given(values(Experiment))
-def test_an_experiment_comes_back_from_json(experiment):
+def test_an_experiment_survives_json(experiment):
     assert through_json(experiment) == experiment
     assert through_json(experiment, kind=Experiment) == experiment
 
@@ -113,7 +113,7 @@ def test_labels_keep_their_order():
     assert list(through_json(config).labels) == ["b", "a", "c"]
 
 
-def test_a_field_that_is_not_there_takes_its_default():
+def test_a_field_missing_in_json_takes_its_default():
     config = TrainingConfig(steps=7, seeds=3)
     expected = dataclasses.replace(config, seeds=1)
     assert through_json(config, lambda values: values.pop("seeds")) == expected
@@ -173,7 +173,7 @@ def test_a_field_that_does_not_fit_is_named(config, change, named):
         (lambda v: v.pop("name"), "^ClassifierExperiment lacks name$"),
     ],
 )
-def test_the_error_is_that_of_the_kind_that_was_written(change, named):
+def test_errors_of_a_union_are_those_of_the_kind_in_json(change, named):
     with pytest.raises(ValueError, match=named):
         through_json(ClassifierExperiment("x"), change, Experiment)
 

@@ -17,7 +17,7 @@ from tlite.errors import (
 
 
 @pytest.mark.parametrize("place", ["x", "pretraining/metrics.jsonl"])
-def test_a_full_disk_says_how_to_go_on_from_the_run_folder(tmp_path, place):
+def test_a_full_disk_prints_the_command_to_resume(tmp_path, place):
     """In a command that can be pasted, whatever the folder is called."""
     (run := tmp_path / "my runs").mkdir()
     with (
@@ -32,17 +32,17 @@ def test_a_full_disk_says_how_to_go_on_from_the_run_folder(tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    ("words", "launched", "told"),
+    ("words", "launched", "expected"),
     [
         ("generate r", "", "'/my env/tlite' generate r"),
         ("generate r", "'/my env/tlite' launch -n 2", "'/my env/tlite' generate r"),
         ("train --resume r", "tlite launch -n 2", "tlite launch -n 2 train --resume r"),
     ],
 )
-def test_a_command_to_paste_is_called_as_tlite_was(words, launched, told, monkeypatch):
+def test_printed_commands_call_tlite_as_the_user_did(words, launched, expected, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/my env/tlite"])
     monkeypatch.setenv(LAUNCHED, launched)
-    assert command(*words.split()) == told
+    assert command(*words.split()) == expected
 
 
 def caused(error, cause):
@@ -82,13 +82,13 @@ def test_errors_of_jax_keep_their_first_line(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError])
-def test_other_errors_are_not_disguised(tmp_path, error):
+def test_disk_errors_leaves_other_errors_unchanged(tmp_path, error):
     with pytest.raises(error, match="my own"), disk_errors(tmp_path / "x"):
         raise error("my own")
 
 
 @pytest.mark.parametrize("checkout", [True, False])
-def test_how_to_install_it_works_in_a_checkout_and_elsewhere(checkout, tmp_path, monkeypatch):
+def test_install_advice_in_a_checkout_and_elsewhere(checkout, tmp_path, monkeypatch):
     (tmp_path / "tlite").mkdir()
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "tlite" / "errors.py"))
     if checkout:
@@ -116,7 +116,7 @@ TINY = "--steps 1 --evaluate-every 1 --precision float32"
         ("tokenizers", "my_text --path a.txt --tokenizer bpe"),
     ],
 )
-def test_a_missing_package_is_told_before_there_is_a_run(
+def test_a_missing_package_is_an_error_before_a_run_exists(
     package, command, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`tlite` as a process of its own: its standard streams, Ctrl-C, and the codes it ends with."""
+"""`tlite` as a process of its own: standard streams, Ctrl-C and exit codes."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ INTERRUPTED = "tlite: interrupted\n"
 
 
 def shell(line: str, **settings) -> subprocess.CompletedProcess:
-    """A line of bash, in which $TLITE is the command."""
+    """Run a line of bash in which $TLITE is the command."""
     environment = os.environ | {"TLITE": " ".join(TLITE)} | settings.pop("env", {})
     command = ["bash", "-c", line]
     return subprocess.run(
@@ -31,12 +31,12 @@ def shell(line: str, **settings) -> subprocess.CompletedProcess:
     )
 
 
-QUESTIONS = ["", "--help", "nope", "train nope", "train --help", "train", "experiments", "runs"]
+COMMAND_LINES = ["", "--help", "nope", "train nope", "train --help", "train", "experiments", "runs"]
 HEAVY = {"matplotlib", "scipy", "sklearn", "datasets", "torch", "transformers"}
 
 
 def imported(code: str, *words: str, **settings) -> set[str]:
-    """What a process of its own has imported after it has run some code."""
+    """Return the modules that another process has imported after it has run some code."""
     command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)", *words]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=60, check=True, **settings
@@ -44,16 +44,16 @@ def imported(code: str, *words: str, **settings) -> set[str]:
     return {*done.stdout.splitlines()[-1].split()}
 
 
-@pytest.mark.parametrize("line", QUESTIONS)
-def test_a_question_is_answered_without_jax(tmp_path, line):
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_help_and_mistyped_commands_do_not_import_jax(tmp_path, line):
     make_run(tmp_path / "runs" / "a", 0)
     code = "from tlite.cli import main; main(sys.argv[1:])"
     found = imported(code, *line.split(), cwd=tmp_path)
     assert not {"jax", "numpy", "matplotlib", "flax"} & found
 
 
-def test_a_command_begins_soon():
-    """What pictures and statistics need is imported where they are made."""
+def test_commands_do_not_import_slow_libraries():
+    """Libraries for pictures and statistics are imported where they are used."""
     content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert content["project"]["scripts"] == {"tlite": "tlite.__main__:main"}
     assert not {"tyro", "jax", "numpy"} & imported("import tlite.__main__")
@@ -69,7 +69,7 @@ def test_training_does_not_restart_the_process(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_in_an_import_ends_at_once(tmp_path):
-    """Whatever the import makes of an exception."""
+    """Also if the import catches every exception."""
     (tmp_path / "waits.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
     (tmp_path / "slow.py").write_text("try:\n  import waits\nexcept BaseException:\n  pass\n")
     command = [*TLITE, "train", "slow.py"]
@@ -80,7 +80,7 @@ def test_ctrl_c_in_an_import_ends_at_once(tmp_path):
         assert process.stderr.read() == INTERRUPTED
 
 
-def test_a_job_that_ignores_ctrl_c_goes_on(tmp_path):
+def test_a_job_that_ignores_ctrl_c_continues(tmp_path):
     stopping = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('still there')\n"
     (tmp_path / "a.py").write_text(stopping)
     done = shell("trap '' INT; $TLITE train a.py", cwd=tmp_path)
@@ -105,7 +105,7 @@ logging.getLogger("mine").warning("logged")
 """
 
 
-def test_what_a_file_leaves_for_the_end_is_done(tmp_path):
+def test_exit_waits_for_threads_finally_and_log_handlers(tmp_path):
     (tmp_path / "a.py").write_text(AT_THE_END)
     done = shell("$TLITE train a.py", cwd=tmp_path)
     assert {"at exit", "thread", "finally", "logged"} <= {*done.stdout.splitlines()}
@@ -122,8 +122,8 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
         handler(2, None)
 
 
-def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch):
-    """Nor are late writes of a save that has failed, and been told."""
+def test_errors_of_objects_that_ctrl_c_cut_short_are_silent(monkeypatch):
+    """Nor are late writes of a failed save reported, whose error was raised."""
     reported, failed = [], SimpleNamespace(exc_type=AttributeError, exc_value="")
     monkeypatch.setattr(sys, "__unraisablehook__", reported.append)
     handler = InterruptHandler()
@@ -201,22 +201,22 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, environment):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_terminal_is_not_steered(tmp_path):
+def test_a_terminal_gets_no_escape_of_a_file_name(tmp_path):
     """Ctrl-C's own line and an escape in a file's name, as a terminal gets them."""
     leader, follower = pty.openpty()
     command = [*TLITE, "train", "\x1b[31m.py"]
     done = subprocess.run(command, stdout=follower, stderr=follower, cwd=tmp_path, timeout=60)
     os.close(follower)
     printed = b""
-    with contextlib.suppress(OSError):  # the end, as Linux tells it
-        while piece := os.read(leader, 4096):
-            printed += piece
+    with contextlib.suppress(OSError):  # the end of the output on Linux
+        while chunk := os.read(leader, 4096):
+            printed += chunk
     os.close(leader)
     assert done.returncode == 2
     assert b"\x1b" not in printed
 
 
-def test_no_control_character_but_newline_and_tab_is_left():
+def test_printable_keeps_only_newline_and_tab():
     text = printable("".join(map(chr, range(0x300))))
     left = {c for c in text if ord(c) < 32 or 0x7F <= ord(c) < 0xA0}
     assert left == {"\n", "\t"}
@@ -225,7 +225,7 @@ def test_no_control_character_but_newline_and_tab_is_left():
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal):
+def test_show_replaces_control_characters_on_a_terminal(monkeypatch, terminal):
     out = io.StringIO()
     out.isatty = lambda: terminal
     monkeypatch.setattr("sys.stdout", out)
@@ -234,14 +234,14 @@ def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal
     assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
 
 
-def test_of_what_asyncio_logs_only_what_a_save_has_told_is_passed_over(caplog):
+def test_asyncio_does_not_log_errors_of_a_save_again(caplog):
     quiet_libraries()
-    for told in ("Task exception was never retrieved: orbax/checkpoint/x.py", "another task's"):
-        logging.getLogger("asyncio").error(told)
+    for line in ("Task exception was never retrieved: orbax/checkpoint/x.py", "another task's"):
+        logging.getLogger("asyncio").error(line)
     assert [record.getMessage() for record in caplog.records] == ["another task's"]
 
 
-def test_an_import_silences_nobody():
+def test_importing_tlite_keeps_log_levels_and_filters():
     code = """
 import logging, sys, warnings
 def state():

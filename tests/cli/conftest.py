@@ -1,6 +1,6 @@
-"""What the tests of commands share: runs that commands have trained, and command lines on them.
+"""Fixtures of the tests of commands: trained runs, and command lines on them.
 
-A run of a whole session is never changed: a test that writes into it takes a copy, `copied`.
+Runs of a session are never changed: a test that writes into one takes a copy, `copied`.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tlite.cli import main
 from tlite.runs import ClassifierRun, GeneratorRun, TranslatorRun
 from tlite.training import checkpoints
 
-ANNOUNCED = re.compile(r"^(experiment|input files): /.*\n", re.MULTILINE)
+INPUT_LINES = re.compile(r"^(experiment|input files): /.*\n", re.MULTILINE)
 
 
 TINY = (
@@ -30,23 +30,23 @@ TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
 
 @contextlib.contextmanager
 def over_one_device():
-    found = jax.devices()[:1]
+    first = jax.devices()[:1]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("devices", "local_devices"):
-            patch.setattr(jax, name, lambda *_, **__: found)
+            patch.setattr(jax, name, lambda *_, **__: first)
         yield
 
 
 @pytest.fixture(scope="module")
 def one_device():
-    """Where devices are not the point: a program over one compiles in a third of the time."""
+    """Use one device: a program for one compiles in a third of the time."""
     with over_one_device():
         yield
 
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory):
-    """`tlite train` with a line of options: the run it made, and what was printed."""
+    """Call `tlite train` with a line of options; return the run and its output."""
 
     def call(line):
         run = tmp_path_factory.mktemp("commands") / "run"
@@ -61,7 +61,7 @@ def train(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def train_without_report(train):
-    """The same but for what is told and drawn at the end, which takes longer than the training."""
+    """As `train`, without the report at the end, which takes longer than the training."""
 
     def call(line):
         with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +74,7 @@ def train_without_report(train):
 
 @pytest.fixture(scope="session")
 def generator(train, tmp_path_factory):
-    """A text, the run that `tlite train` made of it over all devices, and what was printed."""
+    """A text, a run trained on it over all devices, and its output."""
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text(TEXT)
     options = f"--context 16 --batch-size 4 --learning-rate 0.03 {TINY}"
@@ -84,7 +84,7 @@ def generator(train, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def classifier(train):
-    """A run of synthetic reviews, and what was printed."""
+    """A run of synthetic reviews, and its output."""
     options = f"--reviews 60 --context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
     with over_one_device():
         return train(f"reviews_demo {options}")
@@ -105,20 +105,20 @@ def translator(train_without_report):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
+    """Write nothing into the repository, and set nothing in a JAX that is in use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tlite.distributed.devices.prepare_devices", lambda: None)
 
 
 @pytest.fixture
 def trained():
-    """Nothing, where no command looks at a run; a file has one of its own where they do."""
+    """No run; a test file whose commands need one overrides this."""
     return SimpleNamespace()
 
 
 @pytest.fixture
 def tlite(trained, capsys, monkeypatch):
-    """A command line, with {run} filled in, and standard input to (exit code, stdout, stderr)."""
+    """Run a command line, with {run} filled in; return (exit code, stdout, stderr)."""
 
     def call(line, stdin=b"", **names):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -133,7 +133,7 @@ def tlite(trained, capsys, monkeypatch):
 
 @pytest.fixture
 def without_training(monkeypatch):
-    """No memory is free but what a model takes; which trees of arrays checkpoints are asked for."""
+    """Leave memory for a model only; return the names of the trees that are restored."""
     names, load = set(), checkpoints._restore
     recorded = lambda folder, wanted: names.update(wanted) or load(folder, wanted)  # noqa: E731
     monkeypatch.setattr(checkpoints, "_restore", recorded)
@@ -143,12 +143,12 @@ def without_training(monkeypatch):
 
 @pytest.fixture
 def works(tlite):
-    """What a command prints that ends well, but for what it says of what it reads or does not."""
+    """Return the output of a command that succeeds, without lines about its inputs."""
 
     def call(line, stdin=b"", **names):
         code, out, err = tlite(line, stdin, **names)
         assert (code, SMALL_DATA.sub("", err)) == (0, "")
-        return ANNOUNCED.sub("", out)
+        return INPUT_LINES.sub("", out)
 
     return call
 
@@ -160,7 +160,7 @@ def outputs():
 
 @pytest.fixture
 def output_of(works, outputs):
-    """The same of a line on the run, which is asked once for all tests of a file."""
+    """As `works`, but each line runs once for all tests of a file."""
 
     def call(line):
         if line not in outputs:
@@ -172,11 +172,11 @@ def output_of(works, outputs):
 
 @pytest.fixture
 def fails(tlite):
-    """The one line on stderr of a command that ends badly."""
+    """Return the one line on stderr of a command that fails."""
 
     def call(line, stdin=b"", **names):
         code, out, err = tlite(line, stdin, **names)
-        assert (code, ANNOUNCED.sub("", out)) == (2, "")
+        assert (code, INPUT_LINES.sub("", out)) == (2, "")
         error = SMALL_DATA.sub("", err)
         assert re.fullmatch(r"tlite: .+\n", error)
         return error
@@ -186,5 +186,5 @@ def fails(tlite):
 
 @pytest.fixture
 def copied(trained, tmp_path):
-    """A copy of the run, to be spoiled."""
+    """A copy of the run that a test may damage."""
     return shutil.copytree(trained.run, tmp_path / "copied")

@@ -40,7 +40,7 @@ def test_json_lines_have_text_class_and_probabilities(output_of, options):
     assert not options or lines != records(output_of(f"classify {{run}} {QUOTED} --format jsonl"))
 
 
-def test_the_table_says_the_same_as_the_json_lines(output_of):
+def test_table_and_json_lines_agree(output_of):
     head, *rows = output_of(f"classify {{run}} {QUOTED}").splitlines()
     assert re.split(r"  +", head.strip()) == [*CLASSES, "class", "text"]
     lines = records(output_of(f"classify {{run}} {QUOTED} --format jsonl"))

@@ -105,7 +105,7 @@ def test_translations_and_bleu_of_an_ensemble(works):
     assert best[0].split("\t")[2] == lines[0]
 
 
-def test_a_folder_of_others_has_one_model(fails, tmp_path):
+def test_a_pretrained_folder_has_no_ensemble(fails, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     message = fails("translate {folder} a --replica all", folder=tmp_path)
     assert "this folder has one model" in message

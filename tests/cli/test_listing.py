@@ -41,7 +41,7 @@ def test_experiments_are_listed_with_kind_and_owner(works, tmp_path):
     assert "yours" not in found["trec"]
 
 
-def test_the_kinds_that_are_read_are_those_of_the_experiments(monkeypatch):
+def test_kinds_read_from_text_are_those_of_the_experiments(monkeypatch):
     before = set(sys.modules)
     files = find_experiments()
     texts = {name: file.read_text() for name, file in files.items()}
@@ -70,7 +70,7 @@ def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_p
     assert works("runs runs/tiny").count("\n") == 2
 
 
-def test_latest_is_the_newest_run_whatever_lies_at_that_name(works, fails, generator, tmp_path):
+def test_latest_is_the_newest_run_despite_a_file_of_that_name(works, fails, generator, tmp_path):
     assert "there is no latest generator's run" in fails("generate latest")
     assert "there is no latest run" in fails("evaluate latest")
     shutil.copytree(generator.run, tmp_path / "runs" / "new")
