@@ -1,8 +1,7 @@
-"""Execute each NN_name.py and write NN_name.ipynb beside it; or only the sources that are named.
+"""Execute each NN_name.py, or only the named ones, and write NN_name.ipynb beside it.
 
-A notebook holds the source's cells, what they print and their figures, and nothing of the machine
-or the moment: no versions, no counts of executions, ids that follow from a cell's content. So what
-differs after a rebuild is what a reader would see differ.
+A notebook holds cells, printed text and figures. It has no versions or execution counts, and ids
+follow from the content of cells, so a rebuild changes only what a reader sees.
 """
 
 import hashlib
@@ -22,25 +21,17 @@ METADATA = {
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
-    """The cells of a source, without outputs."""
-    notebook, ids = jupytext.read(path), set()
+    """Return the notebook of a source, without outputs."""
+    notebook = jupytext.read(path)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
-        digest, length = hashlib.sha256(cell.source.encode()).hexdigest(), 8
-        while digest[:length] in ids:
-            length += 1
-        cell.id, cell.metadata = digest[:length], {}
-        ids.add(cell.id)
+        cell.id, cell.metadata = hashlib.sha256(cell.source.encode()).hexdigest()[:8], {}
     return notebook
 
 
 def build(path: Path) -> Path:
-    """Execute a source and write its notebook.
-
-    Raises:
-        nbclient.exceptions.CellExecutionError: a cell fails; nothing is written.
-    """
-    from nbclient import NotebookClient  # reading sources, as the tests do, needs no kernel
+    """Execute a source and write its notebook; write nothing if a cell fails."""
+    from nbclient import NotebookClient  # the tests, which only read sources, do without it
 
     notebook = read_source(path)
     NotebookClient(
@@ -54,33 +45,33 @@ def build(path: Path) -> Path:
         cell.metadata = {}
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = _plain(cell.outputs)
-    to = path.with_suffix(".ipynb")
-    nbformat.write(notebook, to)
-    return to
+            cell.outputs = simplify(cell.outputs)
+    notebook_path = path.with_suffix(".ipynb")
+    nbformat.write(notebook, notebook_path)
+    return notebook_path
 
 
-def _plain(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """What is printed in one piece; a figure as its PNG alone, not also the text of its size."""
-    found = []
+def simplify(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Join consecutive pieces of printed text, and keep only the PNG of a figure."""
+    simplified = []
     for output in outputs:
-        if output.output_type == "stream" and found and found[-1].get("name") == output.name:
-            found[-1].text += output.text
-            continue
-        if "image/png" in output.get("data", {}):
-            output.data, output.metadata = {"image/png": output.data["image/png"]}, {}
-        found.append(output)
-    return found
+        if png := output.get("data", {}).get("image/png"):
+            output.data, output.metadata = {"image/png": png}, {}
+        if "name" in output and simplified and simplified[-1].get("name") == output.name:
+            simplified[-1].text += output.text
+        else:
+            simplified.append(output)
+    return simplified
 
 
 def main(names: list[str]) -> None:
     os.environ["PYTHONPATH"] = str(FOLDER.parent)
-    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of a bar that nobody sees
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # no progress bar is shown
     for path in map(Path, names or sorted(FOLDER.glob("[0-9]*.py"))):
-        begun = time.perf_counter()
-        to = build(path)
-        seconds, size = time.perf_counter() - begun, to.stat().st_size / 1000
-        print(f"{to.name:24} {seconds:4.0f} s {size:4.0f} KB", flush=True)
+        start = time.perf_counter()
+        notebook = build(path)
+        seconds, size = time.perf_counter() - start, notebook.stat().st_size / 1000
+        print(f"{notebook.name:24} {seconds:4.0f} s {size:4.0f} KB", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all tests share: the real data's folder, four devices on whatever CPU, no network."""
+"""Settings of all tests: four CPU devices, no network, little compilation."""
 
 import contextlib
 import ctypes
@@ -14,29 +14,27 @@ import pytest
 
 from tests.helpers import suite
 
-# Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
+# No deadline, because first calls compile.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=200)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
-# A run in the background or under nohup ignores some signals, and so would the processes it starts.
+# In the background or under nohup, this process and its children would ignore some signals.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
-        signal.signal(
-            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        )
+        is_ctrl_c = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["XDG_STATE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache/state")
 jax.config.update("jax_num_cpu_devices", 4)
-# Most of the time of a test is compilation: do less of it, here and in the processes tests start.
-# The flags halve the time that a small program takes; XLA ends where it does not know one.
-# What users run is tried by test_real_optimisations.py and by the attack.
+# Compilation takes most of the time: do less of it, also in the processes that tests start. These
+# flags halve it; XLA aborts on unknown ones. test_real_optimisations.py and the attack do without.
 flags = ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):
     flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")])
-# And none twice: a program is kept for the other tests and processes, and for the next run.
+# Other tests and processes, and the next run, reuse compiled programs.
 SETTINGS = {
     "jax_disable_most_optimizations": True,
     "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache/jax"),
@@ -45,33 +43,32 @@ SETTINGS = {
 for name, value in SETTINGS.items():
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
-jax.devices()  # starts JAX with the four: a command in a test would set the number of cores first
-# Programs are long lists of small objects, few of them ever garbage: look for it more rarely.
+jax.devices()  # starts JAX with four devices, before a command under test sets another number
+# Compiled programs consist of many small objects that stay: collect garbage less often.
 gc.set_threshold(50_000, 20, 50)
 
-# What takes longest comes first, so that all workers end together.
+# Slow tests come first, so that all workers end together.
 SLOWEST = ["system", "tests", "cli", "runs", "training", "models"]
-# Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
-MOST_MEMORY = 3 * 2**30  # bytes of a worker
+MAX_MEMORY = 3 * 2**30  # bytes of a worker
 
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory():
-    """Forget the compiled programs after a file that leaves the process too large (on Linux)."""
+    """Clear compiled programs after a file that leaves the process too large (on Linux)."""
     yield
     statistics = Path("/proc/self/statm")
     if statistics.is_file():
         pages = int(statistics.read_text().split()[1])
-        if pages * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
+        if pages * os.sysconf("SC_PAGE_SIZE") > MAX_MEMORY:
             jax.clear_caches()
             gc.collect()
-            with contextlib.suppress(OSError, AttributeError):  # glibc keeps what is freed
+            with contextlib.suppress(OSError, AttributeError):  # glibc keeps freed memory
                 ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
 def without_type_checks():
-    """Calls are not checked by jaxtyping, as outside of tests."""
+    """Disable jaxtyping's checks of calls, as outside of tests."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -79,7 +76,7 @@ def without_type_checks():
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of real data: TLITE_DATA, else ../shared/data; without it the test is skipped."""
+    """Return the folder of real data, TLITE_DATA or ../shared/data, or skip the test."""
     shared = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("TLITE_DATA") or shared)
     if not folder.is_dir():

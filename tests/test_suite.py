@@ -1,8 +1,7 @@
-"""The suite's own rules: README's guarantees name tests, a skip in CI is a fault."""
+"""The guarantees of tests/README.md name existing tests, and skips fail in CI."""
 
 import ast
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,11 @@ def test_every_test_that_the_readme_names_exists():
 
 
 CONFTEST = """
-    from tests.helpers import suite
-    def pytest_configure(config):
-        config.pluginmanager.register(suite.Skips())
+from tests.helpers import suite
+def pytest_configure(config):
+    config.pluginmanager.register(suite.Skips())
 """
-NONE = "def test_other(): pass"
+PASSING = "def test_other(): pass"
 SKIPPED = "import pytest\ndef test_it(): pytest.skip('not now')"
 
 
@@ -47,11 +46,11 @@ SKIPPED = "import pytest\ndef test_it(): pytest.skip('not now')"
     ("ci", "code", "closing"),
     [("", 0, "1 passed, 2 skipped"), ("true", 1, "1 failed, 1 passed, 1 error")],
 )
-def test_what_is_skipped_in_ci_has_failed(ci, code, closing, tmp_path):
+def test_skips_fail_in_ci(ci, code, closing, tmp_path):
     files = {
-        "conftest.py": textwrap.dedent(CONFTEST),
-        "test_it.py": f"{SKIPPED}\n{NONE}",
-        "test_lacking.py": f"import pytest\npytest.importorskip('no_such_module')\n{NONE}",
+        "conftest.py": CONFTEST,
+        "test_it.py": f"{SKIPPED}\n{PASSING}",
+        "test_lacking.py": f"import pytest\npytest.importorskip('no_such_module')\n{PASSING}",
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -1,7 +1,6 @@
-"""The pages of the site that `make docs` builds: a hook of MkDocs.
+"""MkDocs hook that generates the pages of `make docs`.
 
-A document lies as it does in the tree, so what it links to comes along by the same path: another
-document, a picture, or a file of text, which gets a page of its own.
+Documents keep their paths, and every file that a document links to gets a page.
 """
 
 import base64
@@ -58,38 +57,38 @@ def on_config(config):
 
 
 def on_files(files, config):
-    made = {uri(ROOT / name.replace(".", "/")): api(name) for name in PACKAGES}
-    made |= {"contracts.md": contracts(), "options.md": options()}
-    left = [TABLE, *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
-    while left:
-        path = left.pop()
-        if (name := uri(path)) in made:
+    pages = {uri(ROOT / name.replace(".", "/")): api(name) for name in PACKAGES}
+    pages |= {"contracts.md": contracts(), "options.md": options()}
+    paths = [TABLE, *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
+    while paths:
+        path = paths.pop()
+        if (name := uri(path)) in pages:
             continue
         if path.suffix == ".png":
-            made[name] = path.read_bytes()
-        elif path.suffix in (".md", ".ipynb"):
-            text, figures = (
-                cells(path) if path.suffix == ".ipynb" else (path.read_text("utf-8"), {})
-            )
-            made[name], linked = with_links(text, path)
-            made |= figures
-            left += linked
+            pages[name] = path.read_bytes()
+            continue
+        if path.suffix == ".ipynb":
+            text, figures = notebook_text(path)
+            pages |= figures
+            pages[name], linked = link_pages(text, path)
+        elif path.suffix == ".md":
+            pages[name], linked = link_pages(path.read_text("utf-8"), path)
         else:
-            made[name], linked = source(path)
-            left += linked
-    for name, content in made.items():
+            pages[name], linked = source_page(path)
+        paths += linked
+    for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
 
 
 def on_page_content(content, **_):
-    """Formulas as MathML, which browsers draw without a script; no search finds a source twice."""
+    """Convert formulas to MathML, which needs no script, and exclude sources from the search."""
 
-    def drawn(match: re.Match) -> str:
+    def to_mathml(match: re.Match) -> str:
         display = "block" if match[1] == "div" else "inline"
         return convert(html.unescape(match[2]), display=display)
 
     formula = r'<(span|div) class="arithmatex">\\[([](.*?)\\[])]</\1>'
-    content = re.sub(formula, drawn, content, flags=re.S)
+    content = re.sub(formula, to_mathml, content, flags=re.S)
     return content.replace("<details class=", "<details data-search-exclude class=")
 
 
@@ -97,33 +96,33 @@ def on_page_content(content, **_):
 
 
 def uri(path: Path) -> str:
-    """Where a file of the tree, or a folder, has its page."""
+    """Return the path of the page of a file or folder."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir() or name == "tlite/experiment":
         return f"{name}/index.md"
     return name if path.suffix in (".md", ".png") else f"{name.removesuffix('.ipynb')}.md"
 
 
-def with_links(text: str, path: Path) -> tuple[str, list[Path]]:
-    """A document whose links lead to pages, with names of the library as links; and the linked."""
+def link_pages(text: str, path: Path) -> tuple[str, list[Path]]:
+    """Return a document with links to pages and public names, and the files that it links to."""
     linked = []
 
-    def led(match: re.Match) -> str:
+    def link_file(match: re.Match) -> str:
         target = Path(os.path.normpath(path.parent / match[2]))
         if not (target.exists() and target.is_relative_to(ROOT)):
-            return match[0]  # which is told
+            return match[0]  # MkDocs warns of it
         linked.append(target)
         return match[1] + os.path.relpath(uri(target), Path(uri(path)).parent)
 
-    def named(match: re.Match) -> str:
-        plainly = re.search("_|.[A-Z]", match[1]) or path == TABLE  # other words have other senses
-        return f"[{match[0]}][{PATHS[match[1]]}]" if plainly and match[1] in PATHS else match[0]
+    def link_name(match: re.Match) -> str:
+        is_name = re.search("_|.[A-Z]", match[1]) or path == TABLE  # `linear` may be a plain word
+        return f"[{match[0]}][{PATHS[match[1]]}]" if is_name and match[1] in PATHS else match[0]
 
-    return NAME.sub(named, LINK.sub(led, text)), linked
+    return NAME.sub(link_name, LINK.sub(link_file, text)), linked
 
 
-def cells(path: Path) -> tuple[str, dict[str, bytes]]:
-    """A notebook as it was executed, and its figures."""
+def notebook_text(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Return an executed notebook as Markdown, and its figures."""
     parts, figures = [], {}
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         text = "".join(cell["source"])
@@ -142,8 +141,8 @@ def fenced(text: str, language: str) -> str:
     return f"``````{language}\n{text.rstrip()}\n``````"
 
 
-def source(path: Path) -> tuple[str, list[Path]]:
-    """The page of a file, which the search leaves out; of a folder, its files."""
+def source_page(path: Path) -> tuple[str, list[Path]]:
+    """Return the page of a file or folder, excluded from the search, and the files in a folder."""
     head = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT)}\n\n"
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix in (".py", ".log", ".md"))
@@ -156,7 +155,7 @@ def source(path: Path) -> tuple[str, list[Path]]:
 
 
 def api(package: str) -> str:
-    """Return the page of a package: first its own names, then those of its modules."""
+    """Return the page of a package: its own names, then those of its modules."""
     parts = [f"---\ntitle: {package}\nsearch: {{boost: 2}}\n---"]
     for home in dict.fromkeys((package, *PACKAGES[package])):
         level, members = 1 if home == package else 2, json.dumps(PACKAGES[package].get(home, []))
@@ -166,54 +165,48 @@ def api(package: str) -> str:
 
 
 def contracts() -> str:
-    """Return the page on arguments and results of components, and on their probe."""
-    sections = ["# Contracts of components", described("tlite.models.custom")]
+    """Return the page on arguments and results of custom components, and on their probe."""
+    options = "    options: {members: false, show_root_heading: false, show_root_toc_entry: false}"
+    sections = ["# Contracts of components", f"::: tlite.models.custom\n{options}"]
     objects = CONTRACTS | OBJECT_CONTRACTS
     for title, contracts in (("A function", CONTRACTS), ("A dataclass with `init`", objects)):
-        lines = ["| component | contract |", "| --- | --- |"]
-        lines += [f"| `{slot}` | {plain(contract)} |" for slot, contract in contracts.items()]
-        sections += [f"## {title}", "\n".join(lines)]
-    probed = ["## Checks before a run", described("tlite.models.custom.probe")]
-    return "\n\n".join([*sections, *probed])
-
-
-def described(path: str) -> str:
-    """A docstring alone."""
-    hidden = "{members: false, show_root_heading: false, show_root_toc_entry: false}"
-    return f"::: {path}\n    options: {hidden}"
+        rows = (f"| `{slot}` | {plain(contract)} |" for slot, contract in contracts.items())
+        sections += [f"## {title}", "\n".join(["| component | contract |", "| --- | --- |", *rows])]
+    sections += ["## Checks before a run", f"::: tlite.models.custom.probe\n{options}"]
+    return "\n\n".join(sections)
 
 
 # The options of an experiment
 
 
 def options() -> str:
-    """Every option of every experiment, by the class whose field it is."""
+    """Return the page of all options of experiments, by the class that defines them."""
     parts = [
         "# Options of an experiment",
         "Every field of an experiment is an option of `tlite train NAME` and of `tlite plan NAME`. "
-        "A word chooses a part of the model, and a dot leads to its numbers: `--positions rotary "
-        "--positions.base 7`. What its data, tokenizer and pretraining are an experiment's file "
-        "says; their fields are options too (where data and pretraining have one of the same name, "
-        "those of the data begin with `--data.`). Defaults are those of the classes; an "
-        "experiment's file gives others, which its `--help` shows.",
+        "A word selects a component of the model, and a dot selects one of its fields: "
+        "`--positions rotary --positions.base 7`. Data, tokenizer and pretraining are set in the "
+        "experiment's file; their fields are options too (with the prefix `--data.` if data and "
+        "pretraining have a field of the same name). Defaults are those of the classes; `--help` "
+        "shows those of an experiment.",
     ]
     kinds = GeneratorExperiment, ClassifierExperiment, TranslatorExperiment, Train, Plan
     for kind, prefix in dict.fromkeys(section for each in kinds for section in sections(each)):
         if not (rows := list(table(kind, prefix))):
             continue
-        said = plain((kind.__doc__ or "").split("\n\n")[0])
-        words = [word for word, part in PRESETS.get(prefix[:-1], {}).items() if type(part) is kind]
-        if words:
-            said += f" `--{dashed(prefix[:-1])}` {', '.join(f'`{word}`' for word in words)}."
+        text = plain((kind.__doc__ or "").split("\n\n")[0])
+        presets = PRESETS.get(prefix[:-1], {}).items()
+        if words := [f"`{word}`" for word, preset in presets if type(preset) is kind]:
+            text += f" `--{dashed(prefix[:-1])}` {', '.join(words)}."
         if (path := f"{kind.__module__}.{kind.__name__}") in PATHS.values():
-            said += f" [From Python][{path}]."
-        lines = ["| option | default | what it is |", "| --- | --- | --- |", *rows]
-        parts += [f"## {kind.__name__}", said, "\n".join(lines)]
-    return with_links("\n\n".join(parts), ROOT / "options.md")[0]
+            text += f" [From Python][{path}]."
+        lines = ["| option | default | description |", "| --- | --- | --- |", *rows]
+        parts += [f"## {kind.__name__}", text, "\n".join(lines)]
+    return link_pages("\n\n".join(parts), ROOT / "options.md")[0]
 
 
 def fields(kind: type) -> Iterator[Any]:
-    """The fields that a class adds to those it inherits, as tyro reads them."""
+    """Yield the fields that a class does not inherit, as tyro parses them."""
     info = StructTypeInfo.make(kind, tyro.MISSING, in_union_context=False)
     for field in ConstructorRegistry.get_struct_spec(info).fields:
         if field.name in vars(kind).get("__annotations__", ()):
@@ -221,7 +214,7 @@ def fields(kind: type) -> Iterator[Any]:
 
 
 def sections(kind: type, prefix: str = "") -> Iterator[tuple[type, str]]:
-    """A class, those it inherits from, and those its fields may hold; with the options' prefix."""
+    """Yield a class, its bases and the classes of its fields, with the prefix of their options."""
     for base in kind.__bases__:
         if dataclasses.is_dataclass(base):
             yield from sections(base, prefix)
@@ -234,59 +227,56 @@ def sections(kind: type, prefix: str = "") -> Iterator[tuple[type, str]]:
 
 
 def classes(kind: Any) -> list[type]:
-    """The dataclasses that a field may hold."""
+    """Return the dataclasses that a field may hold, without adapters of functions."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    found = (each for each in get_args(kind) or (kind,) if dataclasses.is_dataclass(each))
     adapters = FeedForwardFunction, NormFunction, PositionsFunction
-    return [each for each in found if not issubclass(each, adapters)]
+    candidates = (each for each in get_args(kind) or (kind,) if dataclasses.is_dataclass(each))
+    return [each for each in candidates if not issubclass(each, adapters)]
 
 
 def table(kind: type, prefix: str) -> Iterator[str]:
-    """A line for each option of a class."""
+    """Yield a row for each option of a class."""
     by_name = {field.name: field for field in dataclasses.fields(kind)}
     for field in fields(kind):
         entry, hint = by_name[field.name], get_type_hints(kind)[field.name]
         words = component_words(entry, hint)
-        hidden = not entry.metadata.get("option", True)
-        if hidden or (classes(field.type) and not words and not word_parser(entry, hint)):
+        is_hidden = not entry.metadata.get("option", True)
+        if is_hidden or (classes(field.type) and not words and not word_parser(entry, hint)):
             continue
         option = f"`--{dashed(prefix + field.name)}`"
         if field.type is bool:
             option += f", `--{dashed(prefix)}no-{dashed(field.name)}`"
-        said = plain(field.helptext() if callable(field.helptext) else field.helptext or "")
+        text = plain(field.helptext() if callable(field.helptext) else field.helptext or "")
         choices = list(words) or [c for c in literals(field.type) if isinstance(c, str)]
         if len(choices) > 1:
-            said += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
-        yield f"| {option} | {default(entry, words)} | {said} |"
+            text += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
+        yield f"| {option} | {default(entry, words)} | {text} |"
 
 
 def literals(kind: Any) -> Iterable[Any]:
-    """What may be chosen from, in a type."""
+    """Return the values of all literals in a type."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     return [value for each in get_args(kind) for value in literals(each)]
 
 
 def default(field: dataclasses.Field, words: dict[str, Any]) -> str:
-    """What a field is unless given; a part by its word."""
+    """Return the default of a field; that of a component is its word."""
     value = field.default if field.default_factory is MISSING else field.default_factory()
     if value is MISSING:
-        return "needed"
-    said = [word for word, part in words.items() if part == value]
-    said = said or [
-        type(value).__name__.lower() if dataclasses.is_dataclass(value) else repr(value)
-    ]
-    return "" if value in (None, (), "") else f"`{said[0][:24]}`"
+        return "required"
+    if value in (None, (), ""):
+        return ""
+    is_component = dataclasses.is_dataclass(value)
+    text = type(value).__name__.lower() if is_component else repr(value)
+    text = next((word for word, preset in words.items() if preset == value), text)
+    return f"`{text[:24]}`"
 
 
 def dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def first(text: str | None) -> str:
-    return (text or "").split("\n\n")[0]
-
-
 def plain(text: str) -> str:
-    """Text in a cell: on one line, and nothing in it is Markdown but code."""
+    """Return text for a table's cell, on one line and without Markdown except code."""
     return re.sub(r"([*|<\[])", r"\\\1", " ".join(text.split())).replace("\\<", "&lt;")

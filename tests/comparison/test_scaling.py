@@ -57,7 +57,7 @@ def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
 def test_undetermined_parameters_of_a_law_stay_finite():
     noisy = runs(noise=0.05, sizes=(7e3, 1e4, 2e4), budgets=(5e5, 1e6, 2e6))
     law = fit(noisy)
-    laws = bootstrap(noisy, law, resamples=15)
+    laws = bootstrap(noisy, law, resamples=6)
     drawn = predictions(noisy, law, laws, LARGEST, 4e6)
     assert all(np.isfinite(values).all() for values in (*law, *laws, drawn))
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import reference
 from tests.helpers.arrays import assert_close, assert_same, exact, integers, normal, over_batch
-from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
+from tests.helpers.reference import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tlite import functional as F
 
 BATCHES = [(), (2, 3)]

@@ -20,20 +20,18 @@ DOCUMENTS = [f"{n} bottles of beer, {'Öl' * (n % 3)} on the wall.\n" for n in r
 
 
 def write_corpus(folder: Path, tokenizer=None) -> Path:
-    """The documents, the last tenth for validation, each with the tokenizer's end mark."""
+    """Write DOCUMENTS with the tokenizer's end token, the last tenth for validation."""
     tokenizer = tokenizer or ByteTokenizer()
-    path, end, size, parts = folder / "tokenizer.json", tokenizer.eos_id, len(tokenizer), {}
+    path, eos_id, size, splits = folder / "tokenizer.json", tokenizer.eos_id, len(tokenizer), {}
     folder.mkdir(parents=True)
     tokenizer.save(path)
-    for name, file, some in (
-        ("training", "train.bin", DOCUMENTS[:72]),
-        ("validation", "val.bin", DOCUMENTS[72:]),
-    ):
-        rows = [np.r_[tokenizer.encode(d), [] if end is None else [end]] for d in some]
+    files = {"training": "train.bin", "validation": "val.bin"}
+    for (split, file), texts in zip(files.items(), (DOCUMENTS[:72], DOCUMENTS[72:]), strict=True):
+        rows = [np.r_[tokenizer.encode(text), [] if eos_id is None else [eos_id]] for text in texts]
         ids = np.concatenate(rows).astype(DTYPES[dtype_for(size)])
         ids.tofile(folder / file)
-        files = (TokenFile(file, len(ids), sha256(folder / file)),)
-        parts[name] = SplitFiles(files, len(some), sum(len(d.encode()) for d in some))
-    of = CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
-    write_manifest(folder, Manifest(dtype_for(size), size, parts, of, end))
+        shards = (TokenFile(file, len(ids), sha256(folder / file)),)
+        splits[split] = SplitFiles(shards, len(texts), sum(len(text.encode()) for text in texts))
+    reference = CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
+    write_manifest(folder, Manifest(dtype_for(size), size, splits, reference, eos_id))
     return folder

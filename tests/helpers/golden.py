@@ -12,7 +12,6 @@ import dataclasses
 import json
 import re
 import zlib
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -120,12 +119,10 @@ def table(column: str) -> LabelledText:
     return LabelledText(path, split_by="row", **columns)  # the default of eac086c
 
 
-COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]] = {
-    "generator": lambda _: varied(GENERATOR, learning_rate=0.01),  # so that the text is learned
-    "generator, dropout": lambda _: varied(
-        GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)
-    ),
-    "generator, Muon": lambda _: varied(
+COURSES = {
+    "generator": varied(GENERATOR, learning_rate=0.01),  # so that the text is learned
+    "generator, dropout": varied(GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)),
+    "generator, Muon": varied(
         GENERATOR,
         optimizer="muon",
         weight_decay=0.1,
@@ -134,42 +131,38 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
         feed_forward=FeedForward(activation="silu", gated=True),
         head=LMHead(tied=True),
     ),
-    "generator, two seeds": lambda _: varied(
+    "generator, two seeds": varied(
         GENERATOR, seeds=2, tokenizer=BPE(300), positions="relative", schedule="cosine"
     ),
-    "corpus": lambda folder: varied(
+    "corpus": varied(
         GENERATOR,
-        data=Corpus(str(write_corpus(folder / "corpus"))),
+        data=Corpus("corpus"),  # a folder that `course` writes
         vocabulary_size=260,
         batch_size=2,
         gradient_accumulation_steps=2,
     ),
-    "words": lambda _: varied(CLASSIFIER, label_smoothing=0.1),
-    "words, dropout": lambda _: varied(
+    "words": varied(CLASSIFIER, label_smoothing=0.1),
+    "words, dropout": varied(
         CLASSIFIER,
         dropout=0.2,
         embedding=Embedding(scale=True, word_dropout=0.1),
         pool=Pool("mean"),
     ),
-    "subwords": lambda _: varied(
-        CLASSIFIER, tokenizer=Subwords(pieces=100), pool=Pool("attention")
-    ),
-    "n-grams": lambda _: varied(
+    "subwords": varied(CLASSIFIER, tokenizer=Subwords(pieces=100), pool=Pool("attention")),
+    "n-grams": varied(
         CLASSIFIER, data=table("stars"), tokenizer=Words(1, word_ngrams=2, character_ngrams=3)
     ),
-    "binary": lambda _: varied(CLASSIFIER, data=table("good"), sentences=2, learning_rate=1e-3),
-    "logistic": lambda _: varied(
-        CLASSIFIER, model=LogisticConfig(context=16, bigrams=50), clip_norm=None
-    ),
-    "pre-training": lambda _: varied(
+    "binary": varied(CLASSIFIER, data=table("good"), sentences=2, learning_rate=1e-3),
+    "logistic": varied(CLASSIFIER, model=LogisticConfig(context=16, bigrams=50), clip_norm=None),
+    "pre-training": varied(
         CLASSIFIER,
         block="pre_norm",
         positions="learned",
         embedding=Embedding(),
         pretraining=Pretraining(STEPS, pretraining_batch_size=4, pretraining_dropout=0.0),
     ),
-    "translator": lambda _: TRANSLATOR,
-    "translator, dropout": lambda _: varied(
+    "translator": TRANSLATOR,
+    "translator, dropout": varied(
         TRANSLATOR,
         buckets=1,
         dropout=0.2,
@@ -222,7 +215,8 @@ def course(name: str, folder: Path, num_devices: int) -> dict:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "devices", lambda *_: first_devices)
         patch.setattr(Trainer, "init", lambda t, a=None: init(t, fill(t.shapes) | dict(a or {})))
-        run = Run.create(COURSES[name](folder), folder / "run")
+        patch.chdir(write_corpus(folder / "corpus").parent)
+        run = Run.create(COURSES[name], folder / "run")
         state, losses = run.init_state(), []
         while len(losses) < STEPS:
             steps = min(STEPS - len(losses), run.trainer.loader.max_steps_per_call)

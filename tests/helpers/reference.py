@@ -1,20 +1,28 @@
-"""The formulas of `tlite.functional` once more: of one sample, in float64 NumPy."""
+"""Formulas of `tlite.functional` for one sample in float64 NumPy, and settings of positions."""
 
 import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
+
+# Scaling of rotary positions: factor, original context, two limits, base.
+LLAMA3 = [(8.0, 8192, 1.0, 4.0, 500_000.0), (32.0, 64, 1.0, 4.0, 1e4), (4.0, 100, 2.0, 3.0, 50.0)]
+YARN = [(4.0, 4096, 32.0, 1.0, 1e4), (40.0, 128, 16.0, 2.0, 1e6), (8.0, 8192, 32.0, 1.0, 150.0)]
+each_dim = pytest.mark.parametrize("dim", [2, 16, 128])
+DISTANCES = np.concatenate([np.arange(-700, 701), [-(10**6), 10**6]])
+BUCKETS = [(32, 128), (8, 20), (16, 100), (64, 256), (4, 3)]  # number, longest distance
 
 
 def attention(query, key, value, mask=None, *, scale=None, softcap=None, bias=None):
     weights = np.zeros((len(query), len(key)))
     scale = 1 / math.sqrt(query.shape[1]) if scale is None else scale
     for t, q in enumerate(query):
-        seen = np.arange(len(key)) if mask is None else np.flatnonzero(mask[t])
-        scores = key[seen] @ q * scale
+        visible = np.arange(len(key)) if mask is None else np.flatnonzero(mask[t])
+        scores = key[visible] @ q * scale
         scores = scores if softcap is None else soft_cap(scores, softcap)
-        odds = np.exp(scores if bias is None else scores + bias[t, seen])
-        weights[t, seen] = odds / odds.sum()
+        odds = np.exp(scores if bias is None else scores + bias[t, visible])
+        weights[t, visible] = odds / odds.sum()
     return weights @ value, weights
 
 
@@ -27,22 +35,23 @@ def multi_head_attention(
 ):
     angles, magnitude = settings.pop("angles", None), settings.pop("magnitude", 1.0)
     query, key, value = (
-        linear(layer, x)
-        for layer, x in ((params.query, query), (params.key, key), (params.value, value))
+        linear(params.query, query),
+        linear(params.key, key),
+        linear(params.value, value),
     )
-    width = query.shape[1] // num_heads
-    of_each = num_heads // (key.shape[1] // width)  # queries of a key
+    head_dim = query.shape[1] // num_heads
+    group_size = num_heads // (key.shape[1] // head_dim)
     outputs, weights = [], []
     for head in range(num_heads):
-        columns = slice(head * width, (head + 1) * width)
-        of_keys = slice(head // of_each * width, (head // of_each + 1) * width)
-        q, k = query[:, columns], key[:, of_keys]
+        start, kv_start = head * head_dim, head // group_size * head_dim
+        kv_columns = slice(kv_start, kv_start + head_dim)
+        q, k, v = query[:, start : start + head_dim], key[:, kv_columns], value[:, kv_columns]
         if getattr(params, "query_norm", None) is not None:
             q, k = norm(params.query_norm, q), norm(params.key_norm, k)
         if angles is not None:
             q, k = magnitude * rotate(q, angles), magnitude * rotate(k, angles)
-        mask_of, bias_of = (None if x is None else x[head] for x in (mask, bias))
-        output, weight = attention(q, k, value[:, of_keys], mask_of, bias=bias_of, **settings)
+        head_mask, head_bias = (None if x is None else x[head] for x in (mask, bias))
+        output, weight = attention(q, k, v, head_mask, bias=head_bias, **settings)
         outputs.append(output)
         weights.append(weight)
     return linear(params.output, np.concatenate(outputs, axis=1)), np.stack(weights)
@@ -98,28 +107,24 @@ def decoder_block(
     params, x, memory, mask=None, memory_mask=None, *, pre_norm=False, activation=relu, **scores
 ):
     norm = scores.setdefault("norm", layer_norm)
-    across = {n: v for n, v in scores.items() if n not in ("angles", "bias", "magnitude")}
-    layers = {
-        "attention": lambda p, x: multi_head_attention(p, x, x, x, mask, **scores)[0],
-        "cross_attention": lambda p, x: multi_head_attention(
-            p, x, memory, memory, memory_mask, **across
-        )[0],
-        "feed_forward": lambda p, x: feed_forward(p, x, activation),
-    }
+    cross = {n: v for n, v in scores.items() if n not in ("angles", "bias", "magnitude")}
+    layers = {"attention": lambda p, x: multi_head_attention(p, x, x, x, mask, **scores)[0]}
+    if memory is not None:
+        layers["cross_attention"] = lambda p, x: multi_head_attention(
+            p, x, memory, memory, memory_mask, **cross
+        )[0]
+    layers["feed_forward"] = lambda p, x: feed_forward(p, x, activation)
 
-    def normed(name, x):
+    def apply_norm(name, x):
         parameters = getattr(params, name, None)
         return x if parameters is None else norm(parameters, x)
 
     for name, layer in layers.items():
-        if name == "cross_attention" and memory is None:
-            continue
-        inner, outer = f"{name}_norm", f"{name}_output_norm"
-        given = getattr(params, name)
+        inner, outer, layer_params = f"{name}_norm", f"{name}_output_norm", getattr(params, name)
         if pre_norm:
-            x = x + normed(outer, layer(given, normed(inner, x)))
+            x = x + apply_norm(outer, layer(layer_params, apply_norm(inner, x)))
         else:
-            x = normed(inner, x + normed(outer, layer(given, x)))
+            x = apply_norm(inner, x + apply_norm(outer, layer(layer_params, x)))
     return x
 
 
@@ -130,7 +135,7 @@ def sinusoidal_positions(length, dim, base=10_000.0, split=False):
 
 
 def llama3_frequencies(frequencies, factor, original_context, low=1.0, high=4.0):
-    """By wavelengths, as Llama 3.1's own code has it."""
+    """Scale frequencies by wavelength, as Llama 3.1's code does."""
     scaled = []
     for frequency in frequencies:
         wavelength = 2 * math.pi / frequency
@@ -145,22 +150,22 @@ def llama3_frequencies(frequencies, factor, original_context, low=1.0, high=4.0)
 
 
 def yarn_frequencies(frequencies, factor, original_context, fast=32.0, slow=1.0, base=10_000.0):
-    """By the place that turns so often (Peng et al. 2023, eq. 23, rounded as their code does)."""
+    """Scale frequencies by number of turns (Peng et al. 2023, eq. 23, rounded as in their code)."""
     dim = 2 * len(frequencies)
 
-    def dimension(turns):  # the i of the frequency base^(-2i/dim) that turns so often
+    def dimension(turns):  # i of the frequency base^(-2i/dim) with this number of turns
         return dim / 2 * math.log(original_context / (2 * math.pi * turns), base)
 
     first, last = max(math.floor(dimension(fast)), 0), min(math.ceil(dimension(slow)), dim - 1)
     scaled = []
     for i, frequency in enumerate(frequencies):
-        slowed = min(max((i - first) / (last - first), 0.0), 1.0)
-        scaled.append((1 - slowed) * frequency + slowed * frequency / factor)
+        ramp = min(max((i - first) / (last - first), 0.0), 1.0)
+        scaled.append((1 - ramp) * frequency + ramp * frequency / factor)
     return np.array(scaled)
 
 
 def relative_bucket(distance, buckets, longest, causal):
-    """Of one distance s - t: T5's, of a whole number."""
+    """Return T5's bucket of one distance s - t."""
     if not causal:
         buckets //= 2
         if distance > 0:
@@ -183,8 +188,8 @@ def rotary_angles(length, dim, base=10_000.0, scale=1.0):
 
 
 def rotate(x, angles):
-    turned = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles[: len(x)])
-    return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+    rotated = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles[: len(x)])
+    return np.stack([rotated.real, rotated.imag], axis=-1).reshape(x.shape)
 
 
 def interpolate_positions(table, length):
@@ -195,8 +200,8 @@ def interpolate_positions(table, length):
 def cross_entropy(logits, targets, weights=None, smoothing=0.0):
     weights = np.ones(len(logits)) if weights is None else weights
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    wanted = (1 - smoothing) * np.eye(logits.shape[1])[targets] + smoothing / logits.shape[1]
-    return -(weights * (wanted * log_p).sum(-1)).sum(), weights.sum()
+    smoothed = (1 - smoothing) * np.eye(logits.shape[1])[targets] + smoothing / logits.shape[1]
+    return -(weights * (smoothed * log_p).sum(-1)).sum(), weights.sum()
 
 
 def dense_pool(params, x, mask):
@@ -222,17 +227,17 @@ def binary_cross_entropy(probabilities, targets):
 
 
 def bag_of_words(weights, bias, tokens):
-    different = sorted({int(token) for token in tokens if token >= 0})
-    return weights[different].sum(0) / math.sqrt(len(different) or 1) + bias
+    unique = sorted({int(token) for token in tokens if token >= 0})
+    return weights[unique].sum(0) / math.sqrt(len(unique) or 1) + bias
 
 
 def top_p(logits, p):
-    """The indices of the fewest most probable tokens that reach p; of equals the first."""
+    """Return the smallest set of the most probable tokens that reaches p; of equals the first."""
     odds = [math.exp(value - max(logits)) for value in logits]
-    kept, reached = [], 0.0
+    indices, total = set(), 0.0
     for index in sorted(range(len(odds)), key=lambda i: -odds[i]):
-        if reached >= p and kept and p < 1:
+        if total >= p and indices and p < 1:
             break
-        kept.append(index)
-        reached += odds[index] / sum(odds)
-    return set(kept)
+        indices.add(index)
+        total += odds[index] / sum(odds)
+    return indices

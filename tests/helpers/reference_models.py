@@ -35,38 +35,34 @@ def plain(node):
 
 
 def norm_of(config):
-    part = config.norm
-    if part.method == "rms":
-        return functools.partial(reference.rms_norm, eps=part.epsilon, offset=part.offset)
-    return functools.partial(reference.layer_norm, eps=part.epsilon)
-
-
-def head_dim(config):
-    return config.attention.head_dim or config.width // config.num_heads
+    norm = config.norm
+    if norm.method == "rms":
+        return functools.partial(reference.rms_norm, eps=norm.epsilon, offset=norm.offset)
+    return functools.partial(reference.layer_norm, eps=norm.epsilon)
 
 
 def embed(config, stack, table, tokens):
     x = np.stack([table[token] for token in tokens])
-    part = config.embedding
-    if part.scale:
+    if config.embedding.scale:
         x = math.sqrt(config.width) * x
     if isinstance(config.positions, Sinusoidal):
         split = config.positions.split
         x = x + reference.sinusoidal_positions(len(x), config.width, split=split)
     elif isinstance(config.positions, Learned):
         x = x + stack.positions.table[config.positions.offset :][: len(x)]
-    if part.type_vocab_size:
+    if config.embedding.type_vocab_size:
         x = x + stack.token_types.table[0]
-    return norm_of(config)(stack.embedding_norm, x) if part.norm else x
+    return norm_of(config)(stack.embedding_norm, x) if config.embedding.norm else x
 
 
 def rotation(config, length, window):
     """Return rotary angles (T, K/2), and the factor of rotated queries and keys."""
-    part = config.positions
-    local = window and part.local_base is not None
-    base = part.local_base if local else part.base
-    frequencies = reference.rotary_angles(2, head_dim(config), base)[1]
-    magnitude, scaling = 1.0, None if local else part.scaling
+    positions = config.positions
+    is_local = window and positions.local_base is not None
+    base = positions.local_base if is_local else positions.base
+    head_dim = config.attention.head_dim or config.width // config.num_heads
+    frequencies = reference.rotary_angles(2, head_dim, base)[1]
+    magnitude, scaling = 1.0, None if is_local else positions.scaling
     if scaling is not None:
         sizes = scaling.factor, scaling.original_context
         if scaling.method == "linear":
@@ -90,14 +86,14 @@ def relative_bias(config, table, length, causal):
     return bias
 
 
-def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
-    """Apply the blocks and the final norm; masks `sees` (T, T) and `memory_seen` (S,)."""
+def run(config, stack, x, mask, memory=None, memory_mask=None, *, causal):
+    """Apply the blocks and the final norm, with masks (T, T) and of the memory (S,)."""
     length, heads, norm = len(x), config.num_heads, norm_of(config)
     windows, pre_norm = config.attention.windows, config.block.pre_norm
     for index, params in enumerate(stack.blocks):
         window = windows[index % len(windows)] if windows else 0
-        near = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
-        mask = sees & (near < window) if window else sees
+        distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+        window_mask = mask & (distance < window) if window else mask
         settings = {
             "num_heads": heads,
             "pre_norm": pre_norm,
@@ -112,9 +108,9 @@ def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
             settings["bias"] = reference.alibi(range(length), range(length), heads)
         if isinstance(config.positions, Relative):
             settings["bias"] = relative_bias(config, stack.relative.table, length, causal)
-        masks = [np.stack([mask] * heads)]
+        masks = [np.stack([window_mask] * heads)]
         if memory is not None:
-            masks.append(np.broadcast_to(memory_seen, (heads, length, len(memory))))
+            masks.append(np.broadcast_to(memory_mask, (heads, length, len(memory))))
         x = reference.decoder_block(params, x, memory, *masks, **settings)
     return norm(stack.norm, x) if pre_norm else x
 
@@ -132,15 +128,15 @@ def generator(model, tokens):
 
 
 def encoder(model, tokens):
-    """Return the vectors of tokens, of which those below 0 are padding."""
+    """Return the vectors of tokens; tokens below 0 are padding."""
     x = embed(model.config, model, model.embedding.table, np.maximum(tokens, 0))
-    sees = np.broadcast_to(tokens >= 0, (len(x), len(x)))
-    return run(model.config, model, x, sees, causal=False)
+    mask = np.broadcast_to(tokens >= 0, (len(x), len(x)))
+    return run(model.config, model, x, mask, causal=False)
 
 
-def project(part, model, x):
-    x = ACTIVATIONS[part.activation](reference.linear(model.projection, x))
-    return norm_of(model.config)(model.projection_norm, x) if part.norm else x
+def project(projection, model, x):
+    x = ACTIVATIONS[projection.activation](reference.linear(model.projection, x))
+    return norm_of(model.config)(model.projection_norm, x) if projection.norm else x
 
 
 def masked(model, tokens):
@@ -149,31 +145,33 @@ def masked(model, tokens):
 
 
 def classifier(model, tokens):
-    config, x, real = model.config, encoder(model, tokens), tokens >= 0
+    config, x, valid = model.config, encoder(model, tokens), tokens >= 0
     if config.pool.method == "first":
         pooled = x[0]
     elif config.pool.method == "mean":
-        pooled = reference.mean_pool(x, real)
+        pooled = reference.mean_pool(x, valid)
     elif config.pool.method == "attention":
-        pooled = reference.attention_pool(model.pool, x, real)
+        pooled = reference.attention_pool(model.pool, x, valid)
     else:
         pooled = np.zeros(config.context)
-        pooled[: len(x)] = reference.dense_pool(model.pool, x, real)
-    part, pooled = config.pool.projection, pooled[None]
-    return reference.linear(model.head, project(part, model, pooled) if part else pooled)[0]
+        pooled[: len(x)] = reference.dense_pool(model.pool, x, valid)
+    projection, pooled = config.pool.projection, pooled[None]
+    pooled = project(projection, model, pooled) if projection else pooled
+    return reference.linear(model.head, pooled)[0]
 
 
 def seq2seq(model, source, target):
     config, table = model.config, model.encoder.embedding.table
-    real = source != config.special_tokens.pad_id
+    valid = source != config.special_tokens.pad_id
     x = embed(config, model.encoder, table, source)
-    sees = np.broadcast_to(real, (len(x), len(x)))
-    memory = run(config, model.encoder, x, sees, causal=False)
-    own = model.decoder.embedding.table if config.head.embeddings == "separate" else table
-    x = embed(config, model.decoder, own, target)
-    causal = np.tri(len(x), dtype=bool)
-    x = run(config, model.decoder, x, causal, memory, real, causal=True)
-    x = config.head.scale * x
+    mask = np.broadcast_to(valid, (len(x), len(x)))
+    memory = run(config, model.encoder, x, mask, causal=False)
+    is_separate = config.head.embeddings == "separate"
+    x = embed(
+        config, model.decoder, model.decoder.embedding.table if is_separate else table, target
+    )
+    causal_mask = np.tri(len(x), dtype=bool)
+    x = config.head.scale * run(config, model.decoder, x, causal_mask, memory, valid, causal=True)
     if config.head.embeddings == "tied":
         return reference.unembed(table, x, getattr(model, "head_bias", None))
     return reference.linear(model.head, x)

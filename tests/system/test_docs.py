@@ -1,18 +1,16 @@
-"""The site of `make docs`: whole, with sources, and as a reader meets it in a real browser."""
+"""The site of `make docs` is complete, needs no network, and works in a browser."""
 
-import contextlib
 import importlib
 import inspect
-import io
 import re
 from pathlib import Path
 
 import pytest
 
 import tlite
+from tests.documents import help_text
 from tests.helpers.browser import CHROMIUM, shown_by_browser
 from tests.helpers.python import ROOT, python
-from tlite.cli import main
 from tlite.runs.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")
@@ -20,7 +18,7 @@ pytest.importorskip("mkdocstrings")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A reference that leads nowhere would end the build."""
+    """Build the site, which fails for broken references."""
     folder = tmp_path_factory.mktemp("site")
     words = ["build", "-f", ROOT / "notebooks" / "site" / "mkdocs.yml", "-d", folder]
     done = python("-m", "mkdocs", *words, NO_MKDOCS_2_WARNING="1")
@@ -36,7 +34,7 @@ def public_entries(package) -> set:
     return {value for value in values if f"{value.__module__}.".startswith(f"{package.__name__}.")}
 
 
-def test_all_that_is_public_has_an_entry_with_its_source(site):
+def test_public_names_have_an_entry_with_their_source(site):
     packages = [importlib.import_module(f"tlite.{name}") for name in tlite.FOLDERS]
     assert all(public_entries(package) for package in packages)
     pages = {package.__name__: public_entries(package) for package in packages}
@@ -47,24 +45,21 @@ def test_all_that_is_public_has_an_entry_with_its_source(site):
         texts = dict(zip(parts[1::2], parts[2::2], strict=True))
         for entry in entries:
             name = f"{entry.__module__}.{entry.__qualname__}"
-            file = f"{entry.__module__.replace('.', '/')}"
             text = texts[name]
-            if inspect.isclass(entry):  # its source stands before its replicas, or after bases
+            if inspect.isclass(entry):  # the source may follow the entries of its methods
                 text += "".join(t for n, t in texts.items() if n.startswith(f"{name}."))
-            assert f"<code>{file}" in text, name
+            assert f"<code>{entry.__module__.replace('.', '/')}" in text, name
             assert "Source code in" in text, name
 
 
-def test_every_option_of_an_experiment_has_its_line(site):
+def test_every_option_of_an_experiment_is_listed(site):
     page = (site / "options.html").read_text(encoding="utf-8")
     cells = re.findall(r"<td>(<code>--.*?)</td>", page)
     listed = {"--help", *re.findall(r"<code>(.*?)</code>", " ".join(cells))}
-    # Experiments that define components or kinds of runs have options that the page lacks.
+    # Experiments that define their own components or runs have further options.
     custom = "record_", "hybrid", "masked_language_model"
     for name in (name for name in find_experiments() if not name.startswith(custom)):
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            assert main(["train", name, "--help"]) == 0
-        lines = re.findall(r"(?m)^\W{1,2}(--?\w.*)", said.getvalue())
+        lines = re.findall(r"(?m)^\W{1,2}(--?\w.*)", help_text(["train", name]))
         options = set(re.findall(r"--[a-z][\w.-]*", " ".join(lines).replace("--data.", "--")))
         assert "--training.steps" in options or "--steps" in options
         assert options <= listed, name
@@ -79,7 +74,7 @@ def test_no_page_needs_the_network(site):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 @pytest.mark.parametrize(
-    ("page", "shown"),
+    ("page", "pattern"),
     [
         ("index.html?q=scaled_dot_product_attention", r'href="\S*#\S*scaled_dot_product_attention'),
         ("tlite/functional/index.html", 'id="tlite.functional.layers.linear"'),
@@ -89,7 +84,8 @@ def test_no_page_needs_the_network(site):
         ("experiments/RESULTS.html", "record-trec"),
     ],
 )
-def test_a_browser_shows_it_and_complains_of_nothing(site, page, shown, tmp_path):
+def test_a_browser_shows_pages_without_console_messages(site, page, pattern, tmp_path):
     content = shown_by_browser(f"{site.as_uri()}/{page}", tmp_path)
-    found = content if "?" not in page else content.partition("md-search-result__list")[2]
-    assert re.search(shown, found)
+    if "?" in page:
+        content = content.partition("md-search-result__list")[2]
+    assert re.search(pattern, content)

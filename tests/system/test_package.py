@@ -1,10 +1,9 @@
-"""A wheel: all of tlite and its experiments are inside, and train where there is no repository."""
+"""The wheel holds tlite and its experiments, and works without the repository."""
 
 import shutil
 import tarfile
 import zipfile
 
-import jax
 import pytest
 
 import tlite
@@ -18,7 +17,7 @@ TINY = (
 
 
 def build(kind, tree, folder):
-    """What `pip install` and `python -m build` call, with the hatchling that is installed."""
+    """Build with the installed hatchling, as `pip install` and `python -m build` do."""
     script = f"from hatchling import build; print(build.build_{kind}({str(folder)!r}))"
     code, out, err = python("-c", script, folder=tree)
     assert code == 0, err
@@ -27,7 +26,7 @@ def build(kind, tree, folder):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """The part of the repository that a wheel is built from; building writes into it."""
+    """Copy the files that a wheel is built from, because building writes into their folder."""
     pytest.importorskip("hatchling", reason="no hatchling to build with")
     tree = tmp_path_factory.mktemp("beside") / "tlite"
     ignore = shutil.ignore_patterns("__pycache__")
@@ -47,43 +46,40 @@ def names(wheel):
     return {name for name in zipfile.ZipFile(wheel).namelist() if "dist-info" not in name}
 
 
-def test_the_wheel_has_every_module_and_experiment_and_no_more(wheel):
+def test_the_wheel_has_exactly_all_modules_and_experiments(wheel, tree, tmp_path):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tlite").rglob("*.py")}
     shipped = [*ROOT.glob("experiments/*.py"), ROOT / "experiments/tools/gutenberg.py"]
     experiments = {f"tlite/_shipped/{path.relative_to(ROOT)}" for path in shipped}
     files = {"tlite/py.typed"} | {f"tlite/report/page.{kind}" for kind in ("css", "html", "js")}
     assert names(wheel) == modules | experiments | files
-
-
-def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
     with tarfile.open(build("sdist", tree, tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert names(build("wheel", unpacked, tmp_path)) == names(wheel)
 
 
-def test_an_editable_install_wins_over_the_clone_s_folder(tree, tmp_path):
+def test_an_editable_install_precedes_a_folder_named_tlite(tree, tmp_path):
     zipfile.ZipFile(build("editable", tree, tmp_path)).extractall(tmp_path)
     script = f"import site; site.addsitedir({str(tmp_path)!r}); import tlite; print(tlite.__file__)"
-    # Without this environment's own tlite, or the tests'.
-    ran = python("-S", "-c", script, folder=tree.parent, PYTHONPATH="")
-    assert ran.out == f"{tree / 'tlite' / '__init__.py'}\n", ran.err
+    # Neither this environment's tlite nor that of the tests is on the path.
+    result = python("-S", "-c", script, folder=tree.parent, PYTHONPATH="")
+    assert result.out == f"{tree / 'tlite' / '__init__.py'}\n", result.err
 
 
-OWN = """
+CUSTOM = """
 import dataclasses
 from neighbour import WIDTH
 from experiments import demo
 model = dataclasses.replace(demo.experiment.model, width=WIDTH)
-experiment = dataclasses.replace(demo.experiment, name="own", model=model)
+experiment = dataclasses.replace(demo.experiment, name="custom", model=model)
 """
 
 
-def test_without_the_repository_all_works_from_any_folder(wheel, tmp_path):
+def test_the_wheel_works_from_any_folder_without_the_repository(wheel, tmp_path):
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     zipfile.ZipFile(wheel).extractall(installed)
     elsewhere.mkdir()
-    (elsewhere / "own.py").write_text(OWN)
+    (elsewhere / "custom.py").write_text(CUSTOM)
     (elsewhere / "neighbour.py").write_text("WIDTH = 8\n")
     script = f"""
 import os
@@ -92,7 +88,7 @@ import tlite
 assert tlite.__file__.startswith({str(installed)!r})
 assert "jax" not in sys.modules
 print(tlite.__version__)
-sys.modules["sklearn"] = None  # the extras are not there
+sys.modules["sklearn"] = None  # extras are not installed
 from tlite.cli import main
 from tlite.runs.experiment_files import find_experiment, find_experiments, load_experiment
 print(*(load_experiment(name).name for name in find_experiments()))
@@ -100,33 +96,26 @@ print(find_experiment("demo"))
 assert tlite.load_experiment("demo").name == "demo"
 tiny = "{TINY} --run".split()
 assert main(["train", "demo", *tiny, "demo"]) == 0
-assert main(["train", "own.py", *tiny, "own"]) == 0
+assert main(["train", "custom.py", *tiny, "custom"]) == 0
 os.mkdir("below")
 os.chdir("below")
-assert main("generate ../own --prompt The --tokens 5".split()) == 0
+assert main("generate ../custom --prompt The --tokens 5".split()) == 0
 assert main("inspect ../demo".split()) == 0
 """
-    kept = {
-        "PYTHONPATH": str(installed),
-        "XDG_CACHE_HOME": str(tmp_path),
-        "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    code, out, err = python("-c", script, folder=elsewhere, **kept)
+    environment = {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
+    code, out, err = python("-c", script, folder=elsewhere, **environment)
     assert code == 0, err
-    version, loaded, found = out.splitlines()[:3]
+    version, names, path = out.splitlines()[:3]
     assert version == tlite.__version__
-    assert set(loaded.split()) == {*find_experiments()}
-    assert found == str(installed / "tlite/_shipped/experiments/demo.py")
-    assert (elsewhere / "own" / "config.json").is_file()
+    assert set(names.split()) == {*find_experiments()}
+    assert path == str(installed / "tlite/_shipped/experiments/demo.py")
+    assert (elsewhere / "custom" / "config.json").is_file()
     assert list(elsewhere.glob("demo/**/*.html"))
 
 
-def test_what_there_is_is_listed_and_comes_when_it_is_asked_for():
-    listed = dir(tlite)
-    for name in ("functional", "models", "inspection", "pictures", "load", "__version__"):
-        assert name in listed
+def test_public_names_are_listed_and_imported_lazily():
     for name in (*tlite.FOLDERS, *tlite.FUNCTIONS):
+        assert name in dir(tlite)
         assert getattr(tlite, name).__name__.rpartition(".")[2] == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tlite.nothing  # noqa: B018

@@ -1,4 +1,4 @@
-"""Positions and tokens are those of transformers, number by number."""
+"""Positions and tokens equal those of transformers."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
-from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
+from tests.helpers.reference import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tests.helpers.tokenizers import TEXT, byte_level
 from tlite import functional as F
 from tlite.models import Rotary, RotaryScaling
@@ -30,7 +30,7 @@ def test_split_sinusoidal_positions_are_those_of_marian(dim):
 
 
 def frequencies_of_transformers(kind, dim, base, **settings):
-    """What its function for this kind of scaling gives, and what attention is multiplied by."""
+    """Return the frequencies of a kind of scaling, and the factor of queries and keys."""
     config = transformers.LlamaConfig(
         hidden_size=2 * dim,
         num_attention_heads=2,
@@ -41,44 +41,36 @@ def frequencies_of_transformers(kind, dim, base, **settings):
     return frequencies.numpy(), factor
 
 
-@pytest.mark.parametrize("settings", LLAMA3)
+@pytest.mark.parametrize(
+    ("kind", "settings"), [*(("llama3", s) for s in LLAMA3), *(("yarn", s) for s in YARN)]
+)
 @each_dim
-def test_llama3_frequencies_are_those_of_transformers(dim, settings):
-    factor, original, low, high, base = settings
+def test_scaled_frequencies_are_those_of_transformers(dim, kind, settings):
+    factor, original, first, second, base = settings
     names = {"factor": factor, "original_max_position_embeddings": original}
-    names |= {"low_freq_factor": low, "high_freq_factor": high}
-    theirs, magnitude = frequencies_of_transformers("llama3", dim, base, **names)
-    plain = F.rotary_frequencies(dim, base)
-    assert_close(F.llama3_frequencies(plain, factor, original, low, high) / plain, theirs / plain)
-    assert magnitude == 1
-
-
-@pytest.mark.parametrize("settings", YARN)
-@each_dim
-def test_yarn_frequencies_are_those_of_transformers(dim, settings):
-    """The factor of queries and keys too."""
-    factor, original, fast, slow, base = settings
-    names = {"factor": factor, "original_max_position_embeddings": original}
-    names |= {"context": int(factor * original), "beta_fast": fast, "beta_slow": slow}
-    expected, expected_factor = frequencies_of_transformers("yarn", dim, base, **names)
-    scaling = RotaryScaling("yarn", factor, original, beta_fast=fast, beta_slow=slow)
+    if kind == "llama3":
+        names |= {"low_freq_factor": first, "high_freq_factor": second}
+        limits = {"low_frequency_factor": first, "high_frequency_factor": second}
+    else:
+        limits = {"beta_fast": first, "beta_slow": second}
+        names |= limits | {"context": int(factor * original)}
+    expected, expected_factor = frequencies_of_transformers(kind, dim, base, **names)
+    scaling = RotaryScaling(kind, factor, original, **limits)
     frequencies, attention_factor = rotary_frequencies(Rotary(base, scaling=scaling), dim)
     plain = F.rotary_frequencies(dim, base)
     assert_close(frequencies / plain, expected / plain)
-    assert_close(attention_factor, expected_factor)
+    assert_close(1.0 if attention_factor is None else attention_factor, expected_factor)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
-def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
+def test_relative_buckets_are_those_of_t5(buckets, longest, causal):
     theirs = t5.T5Attention._relative_position_bucket(
         torch.tensor(DISTANCES), not causal, buckets, longest
     )
-    sizes = {"num_buckets": buckets, "max_distance": longest}
-    of_ours = partial(F.relative_position_buckets, **sizes, causal=causal)
-    ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
-    assert_same(ours, theirs.numpy())
+    compute = partial(F.relative_position_buckets, causal=causal)
+    for function in (compute, jax.jit(compute, static_argnums=(1, 2))):
+        assert_same(function(jnp.asarray(DISTANCES), buckets, longest), theirs.numpy())
 
 
 def test_a_saved_tokenizer_is_opened_by_transformers(tmp_path):

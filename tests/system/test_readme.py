@@ -1,8 +1,7 @@
-"""A fresh clone, README followed in it: each line of `tlite`, each block of Python, as printed.
+"""Every `tlite` command and Python block of the README runs in a fresh clone.
 
-Lines are made small by options at their end alone, beside a few files of a user's own. A line that
-needs what others make runs after them, and none runs twice. What needs the network, or a machine
-for long, is named here with the reason, and only read.
+Appended options make commands small. A command runs once, after those whose results it needs.
+Commands that need the network or much time are listed with the reason and are only parsed.
 """
 
 import hashlib
@@ -15,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, commands, fault_of_command
+from tests.documents import ROOT, command_error, commands
 from tests.helpers.python import SMALL_DATA, Ran, forks, python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M)
-NETWORK, LONG = "packages or weights from the network", "minutes, or real data: see its file"
+NETWORK, LONG = "downloads packages", "takes minutes or needs real data"
 NOT_RUN = {
-    "make demo": "a minute: its line of tlite runs below",
+    "make demo": "takes a minute; its tlite command runs below",
     "make docs": "test_docs.py builds the site",
     "make pictures": LONG,
     "make setup EXTRAS=text": NETWORK,
-    "pip install .": NETWORK + "; test_package.py installs the wheel",
+    "pip install .": f"{NETWORK}; test_package.py installs the wheel",
     'pip install ".[text]"': NETWORK,
     **dict.fromkeys((f"make record-{name}" for name in (
         "shakespeare", "tiny-shakespeare", "tiny-shakespeare-long",
@@ -38,8 +37,8 @@ NOT_RUN = {
     "make test": "these are the tests",
     "make test-all": "these are the tests",
     "make readme": "these are the tests",
-    "make lint": "it is done before them",
-    ".ci/run": "it runs them",
+    "make lint": "runs before the tests",
+    ".ci/run": "runs the tests",
 }  # fmt: skip
 LINES = [line for line in commands(README) if line not in NOT_RUN]
 
@@ -54,11 +53,11 @@ CLASSIFY = "tlite train my_labels --path reviews.csv"
 TRANSLATE = "tlite train my_pairs --path pairs.tsv"
 MORE_STEPS = "tlite train --resume RUN --steps 20000"
 RESUME = "tlite train demo --run runs/a --resume auto"
-GPT2 = "openai-community/gpt2"  # a folder here, so that nothing is asked of the hub
+GPT2 = "openai-community/gpt2"  # here a local folder, so nothing is downloaded
 FINETUNE = f"tlite train finetune_shakespeare --init-from {GPT2}"
 SENTENCE = "To be, or not to be, that is the question.\n"
-TINY = SENTENCE * 200  # in the place of tiny Shakespeare, which a line would fetch
-APPENDED = {
+TINY = SENTENCE * 200  # replaces tiny Shakespeare, which would be downloaded
+OPTIONS = {
     DEMO: f"{GENERATOR} --run runs/demo",
     MINE: f"{GENERATOR} --run runs/mine --seeds 2",
     STUDY: f"{GENERATOR} --run runs/study --seeds 2",
@@ -73,8 +72,8 @@ APPENDED = {
     "tlite train my_text --path my.txt": GENERATOR,
     "tlite plan gpt2_xl --mesh 64x4 --hardware v5e": "--num-blocks 1",
 }
-"""Options that cut a line short, and name the folder that others find its run in."""
-STANDS_FOR = {
+"""Options that make a command small and name the folder of its run."""
+NEEDS = {
     "tlite compare RUN RUN": (MINE, {"RUN RUN": "runs/mine/rotary runs/mine/ALiBi"}),
     "tlite classify RUN": (CLASSIFY, {"RUN": "runs/classifier"}),
     "tlite translate RUN": (TRANSLATE, {"RUN": "runs/translator"}),
@@ -83,10 +82,10 @@ STANDS_FOR = {
     f"tlite generate {GPT2}": (EXPORT, {}),
     f"tlite evaluate {GPT2}": (EXPORT, {}),
     FINETUNE: (EXPORT, {}),
-    LAUNCH: (PREPARE, {"-n 8": "-n 2"}),  # as many processes as CI has cores
+    LAUNCH: (PREPARE, {"-n 8": "-n 2"}),  # CI has two cores
     "tlite runs": (DEMO, {}),
 }
-"""What a line needs, and what stands for its placeholders; of others RUN is the demo's."""
+"""The command that must run before, and values of placeholders; elsewhere RUN is the demo's."""
 
 OUTCOME = """
 import json
@@ -97,26 +96,22 @@ changed = not np.allclose(plain, logits, atol=1e-4)
 assert {*captured} < {*tlite.inspection.tap_names(model)}
 print(json.dumps([len(tokens), len(tokenizer), shapes, logits.shape, changed]))
 """
-"""Checks the results of the block of code on inspection."""
+"""Checks the results of the block on inspection."""
 
 GOOD, BAD = "superb sound and a superb price", "it broke and it was not worth the money"
 
 
-class Home:
-    """A fresh clone with a user's own files, in which each line is called once."""
+class Clone:
+    """A fresh clone with files of a user, in which each command runs once."""
 
     def __init__(self, folder: Path):
-        self.folder, self.ran, self.tlite = folder, {}, None
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        self.folder, self.results, self.tlite = folder, {}, None
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
-            if (ROOT / name).is_file():  # or else it is to be deleted
+            if (ROOT / name).is_file():  # not deleted without a commit
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, folder / name)
-        self._write_own_files()
-
-    def _write_own_files(self) -> None:
-        folder = self.folder
         (folder / "data" / "shakespeare").mkdir(parents=True)
         (folder / "data" / "shakespeare" / "tiny_shakespeare.txt").write_text(TINY)
         (folder / "my_texts").mkdir()
@@ -127,94 +122,90 @@ class Home:
         (folder / "reviews.csv").write_text("\n".join(["review,stars", *rows]) + "\n")
         pairs = [f"A dog, number {i}, is running.\tHund {i} rennt." for i in range(200)]
         (folder / "pairs.tsv").write_text("\n".join(["english\tgerman", *pairs]) + "\n")
-        (own,) = (block for block in BLOCKS if "# my_experiment.py" in block)
-        (folder / "my_experiment.py").write_text(own)
+        (experiment,) = (block for block in BLOCKS if "# my_experiment.py" in block)
+        (folder / "my_experiment.py").write_text(experiment)
 
-    def call(self, line: str) -> Ran:
-        """What a line has done; what it needs is called before."""
-        if line not in self.ran:
-            of_demo = (DEMO, {"RUN": "runs/demo"}) if "RUN" in line else (None, {})
-            starts = [start for start in STANDS_FOR if line.startswith(start)]
-            needed, words = STANDS_FOR[starts[0]] if starts else of_demo
+    def run(self, line: str) -> Ran:
+        """Return the result of a command, after running the command that it needs."""
+        if line not in self.results:
+            default = (DEMO, {"RUN": "runs/demo"}) if "RUN" in line else (None, {})
+            prefix = next((prefix for prefix in NEEDS if line.startswith(prefix)), None)
+            needed, values = NEEDS.get(prefix, default)
             if needed:
-                assert self.call(needed).code == 0, self.call(needed).err
-            called = f"{line} {APPENDED.get(line, '')}"
-            for placeholder, word in words.items():
-                called = called.replace(placeholder, word)
-            self.ran[line] = self.tlite(*shlex.split(called)[1:])
-        return self.ran[line]
+                assert self.run(needed).code == 0, self.run(needed).err
+            command = f"{line} {OPTIONS.get(line, '')}"
+            for placeholder, value in values.items():
+                command = command.replace(placeholder, value)
+            self.results[line] = self.tlite(*shlex.split(command)[1:])
+        return self.results[line]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    made = Home(tmp_path_factory.mktemp("home"))
-    with forks(made.folder, PYTHONPATH=".", TLITE_DATA="data") as made.tlite:
-        yield made
+def clone(tmp_path_factory):
+    clone = Clone(tmp_path_factory.mktemp("clone"))
+    with forks(clone.folder, PYTHONPATH=".", TLITE_DATA="data") as clone.tlite:
+        yield clone
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_runs(home, line):
-    code, _, err = home.call(line)
+def test_a_line_runs(clone, line):
+    code, _, err = clone.run(line)
     assert (code, SMALL_DATA.sub("", err)) == (0, "")
 
 
-def test_lines_that_are_named_here_stand_in_the_readme():
-    assert {*NOT_RUN, *APPENDED} <= {*commands(README)}
+def test_every_listed_command_and_block_is_in_the_readme():
+    assert {*NOT_RUN, *OPTIONS} <= {*commands(README)}
+    assert len(BLOCKS) == 2  # each has its test below
 
 
 @pytest.mark.parametrize("line", [line for line in NOT_RUN if line.startswith("make")])
-def test_what_a_target_would_call_is_known(home, line):
-    """Each of tlite and of Python, with its options."""
-    dry = subprocess.run(
-        [*shlex.split(line), "-n"], cwd=home.folder, check=True, capture_output=True, text=True
+def test_commands_of_make_targets_exist(clone, line):
+    dry_run = subprocess.run(
+        [*shlex.split(line), "-n"], cwd=clone.folder, check=True, capture_output=True, text=True
     )
-    called = [line for line in commands(f"```\n{dry.stdout}```") if "pip" not in line]
-    assert [fault for each in called if (fault := fault_of_command(each, set()))] == []
+    called = [line for line in commands(f"```\n{dry_run.stdout}```") if "pip" not in line]
+    assert [error for command in called if (error := command_error(command, set()))] == []
     if line == "make demo":
         assert called == [DEMO]
 
 
-def test_the_benchmark_has_the_option_that_is_printed(home):
+def test_the_benchmark_has_the_option_in_the_readme(clone):
     bench = "-m", "experiments.benchmarks.bench", "--help"
-    assert "--only" in python(*bench, folder=home.folder, PYTHONPATH=".").out
+    assert "--only" in python(*bench, folder=clone.folder, PYTHONPATH=".").out
 
 
-def test_my_experiment_trains_both_variants_and_compares_them(home):
-    assert home.call(MINE).code == 0
-    study = home.folder / "runs" / "mine"
+def test_my_experiment_trains_both_variants_and_compares_them(clone):
+    assert clone.run(MINE).code == 0
+    study = clone.folder / "runs" / "mine"
     entries = json.loads((study / "comparison" / "comparison.json").read_text())["entries"]
-    rotary, ours = entries
-    assert (rotary["entry"], ours["entry"]) == ("rotary", "ALiBi")
+    rotary, alibi = entries
+    assert (rotary["entry"], alibi["entry"]) == ("rotary", "ALiBi")
     assert all((entry["finished"], entry["seeds"]) == (True, 2) for entry in entries)
-    assert ours["method"] == "paired"
-    assert ours["low"] < ours["difference"] < ours["high"]
-    assert rotary["values"] != ours["values"]
+    assert alibi["method"] == "paired"
+    assert alibi["low"] < alibi["difference"] < alibi["high"]
+    assert rotary["values"] != alibi["values"]
 
 
-def test_the_block_that_looks_inside_captures_and_silences(home):
-    """As a script: the numpy tokens of the README are not what a signature that is checked has."""
-    assert home.call(DEMO).code == 0
+def test_the_block_on_inspection_captures_and_ablates(clone):
+    """Run it in a process without type checks, which reject the README's NumPy tokens."""
+    assert clone.run(DEMO).code == 0
     (block,) = (block for block in BLOCKS if "tlite.load(" in block)
-    code, out, err = python("-c", block + OUTCOME, folder=home.folder, PYTHONPATH=".")
+    code, out, err = python("-c", block + OUTCOME, folder=clone.folder, PYTHONPATH=".")
     assert code == 0, err
     length, size, *shapes = json.loads(out.splitlines()[-1])
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
 
 
-def test_a_file_fine_tunes_on_a_text_of_its_own(home):
-    assert home.call(EXPORT).code == 0
+def test_a_file_fine_tunes_on_another_text(clone):
+    assert clone.run(EXPORT).code == 0
     (data,) = re.findall(r"`(data=[^`]+)`", README)
-    (home.folder / "my_finetuning.py").write_text(
+    (clone.folder / "my_finetuning.py").write_text(
         "import dataclasses\nimport tlite\n"
         'experiment = tlite.load_experiment("finetune_shakespeare")\n'
         f"experiment = dataclasses.replace(experiment, {data})\n"
     )
-    options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
+    options = OPTIONS[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
     line = f"train my_finetuning.py --init-from {GPT2} {options}"
-    code, out, err = home.tlite(*line.split())
+    code, out, err = clone.tlite(*line.split())
     assert (code, SMALL_DATA.sub("", err)) == (0, "")
     assert "more text: " in out
-
-
-def test_every_block_has_its_test():
-    assert len(BLOCKS) == 2

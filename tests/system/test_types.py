@@ -1,4 +1,4 @@
-"""Types: pyright finds no fault in the models, nor in what a user's file asks of tlite."""
+"""Pyright finds no type error in the models and in files that use tlite."""
 
 import json
 import os
@@ -30,34 +30,34 @@ from tlite.training import TrainingConfig
 mask = tlite.functional.causal_mask(9) & F.causal_mask(9)
 experiment = tlite.load_experiment("demo")
 """
-"""What the rooms offer: a name that a file imports is a user's only where it is offered."""
+"""Imports of the public names of each package."""
 
 
-def faults(folder, *contents: str, packages=()) -> list[str]:
-    """What pyright says in its basic mode of packages, or of files that are written into a folder.
+def type_errors(folder, *contents: str, packages=()) -> list[str]:
+    """Return pyright's errors in basic mode for packages, or for files written into a folder.
 
-    tlite is found as an installed package is: then py.typed makes private what is not offered.
+    tlite is found as an installed package, so that py.typed makes other names private.
     """
     for number, content in enumerate(contents):
-        (folder / f"own_{number}.py").write_text(content)
+        (folder / f"file_{number}.py").write_text(content)
     paths = [ROOT / "tlite" / name for name in packages] or [folder]
     include = [os.path.relpath(path, folder) for path in paths]
     settings = {"typeCheckingMode": "basic", "include": include}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     words = ["--outputjson", "--project", folder, "--pythonpath", sys.executable]
     done = python("-m", "basedpyright", *words)
-    said = json.loads(done.out)
-    assert said["summary"]["filesAnalyzed"] >= max(len(contents), 1)
-    found = said["generalDiagnostics"]
-    return [f"{f['file']}: {f['message']}" for f in found if f["severity"] == "error"]
+    output = json.loads(done.out)
+    assert output["summary"]["filesAnalyzed"] >= max(len(contents), 1)
+    errors = (e for e in output["generalDiagnostics"] if e["severity"] == "error")
+    return [f"{error['file']}: {error['message']}" for error in errors]
 
 
-def test_the_models_and_their_tools_have_no_fault(tmp_path):
-    assert faults(tmp_path, packages=["functional", "models", "decoding", "inspection"]) == []
+def test_the_models_and_their_tools_have_no_type_error(tmp_path):
+    assert type_errors(tmp_path, packages=["functional", "models", "decoding", "inspection"]) == []
 
 
-def test_files_that_use_the_readme_s_names_have_no_fault_and_a_wrong_call_has(tmp_path):
+def test_only_a_wrong_call_of_public_names_is_a_type_error(tmp_path):
     wrong = "import tlite\ntlite.functional.causal_mask('ten')\n"
-    (fault,) = faults(tmp_path, USED, *BLOCKS, wrong)
-    assert f"own_{1 + len(BLOCKS)}.py" in fault
-    assert "causal_mask" in fault
+    (error,) = type_errors(tmp_path, USED, *BLOCKS, wrong)
+    assert f"file_{1 + len(BLOCKS)}.py" in error
+    assert "causal_mask" in error
