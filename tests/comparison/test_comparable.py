@@ -13,7 +13,6 @@ from tlite.comparison.comparable import (
     MEASURES,
     common_measure,
     differing_fields,
-    shown,
     warnings,
 )
 from tlite.comparison.rows import read_rows
@@ -193,14 +192,3 @@ def test_user_components_differ_by_name_and_fields(tmp_path):
     assert differing_fields([plain, a])["block"][1] == name
     assert differing_fields([a, b]) == {"block.pre_norm": ["yes", "no"]}
     assert differing_fields([a, c]) == {"block": [f"{name} (00000000)", f"{name} (11111111)"]}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *[(None, "none"), (True, "yes"), (False, "no"), (10_000, "10,000"), (1e-8, "1e-08")],
-        *[("", "–"), ([], "–"), ([1, 2], "1, 2"), ("rms", "rms"), ({"1": "bad"}, "(1 bad)")],
-    ],
-)
-def test_values_are_formatted_for_people(value, text):
-    assert shown(value) == text

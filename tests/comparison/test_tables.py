@@ -18,7 +18,6 @@ from tlite.comparison.tables import (
     as_json,
     as_markdown,
     as_text,
-    clipped,
     field_table,
     result_table,
 )
@@ -137,11 +136,6 @@ def test_csv_and_json_are_read_back(odd):
     assert entry["values"] == {str(seed): v for seed, v in values[1].items()}
     assert entry["mean"] == float(rows[1]["mean"])
     assert (entry["method"], entry["config"]) == ("paired", {"learning_rate": "0.1"})
-
-
-def test_long_text_keeps_its_beginning_and_end():
-    assert clipped("a" * 30 + "b" * 30, 11) == "aaaaa…bbbbb"
-    assert clipped("two\nlines\there") == "two lines here"
 
 
 def test_a_page_has_every_sentence_and_number_offline(odd):

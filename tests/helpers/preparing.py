@@ -28,7 +28,7 @@ if __name__ == "__main__":
 
 
 def made(source, folder, *, tokenizing=BYTES, processes=1, piece_size=2**23, **settings):
-    """A corpus of bytes, unless told, of a source."""
+    """Prepare a corpus of a source, of bytes by default."""
     options = {"processes": processes, "piece_size": piece_size}
     options |= {n: settings.pop(n) for n in ("shard_tokens",) if n in settings}
     settings = {"validation_fraction": 0.2} | settings
@@ -45,11 +45,11 @@ def ids(corpus: Corpus, part: str = "training") -> np.ndarray:
 
 
 def documents(corpus: Corpus, part: str = "training") -> list[str]:
-    """The documents of a part of a corpus of bytes."""
-    found = ids(corpus, part)
-    pieces = np.split(found, np.flatnonzero(found == END) + 1)
-    assert len(pieces[-1]) == 0  # each ends with its mark
-    return [bytes(piece[:-1].tolist()).decode() for piece in pieces[:-1]]
+    """Return the documents of a split of a corpus of bytes."""
+    tokens = ids(corpus, part)
+    *texts, rest = np.split(tokens, np.flatnonzero(tokens == END) + 1)
+    assert len(rest) == 0  # every document ends with END
+    return [bytes(text[:-1].tolist()).decode() for text in texts]
 
 
 def both(corpus: Corpus) -> list[str]:
@@ -57,19 +57,19 @@ def both(corpus: Corpus) -> list[str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """The files of a folder."""
+    """Return the contents of the files in a folder by name."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
 def write_lines(path: Path, texts) -> Path:
-    """JSON Lines of some texts."""
+    """Write texts as JSON Lines."""
     rows = (json.dumps({"text": text, "n": 1}, ensure_ascii=False) for text in texts)
     path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     return path
 
 
 def process(*arguments) -> subprocess.Popen:
-    """A process that prepares: source, folder, processes, piece size."""
+    """Start a process that prepares a corpus: source, folder, processes, piece size."""
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=ROOT, **streams)
