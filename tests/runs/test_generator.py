@@ -252,7 +252,8 @@ def test_validation_windows_are_spread_without_overlap(corpus):
 def test_training_windows_depend_on_seed_step_and_row(corpus):
     split = split_corpus(corpus)["training"]
     config = TrainingConfig(steps=9, batch_size=4, gradient_accumulation_steps=2, seed=5)
-    loader = split.make_loader(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    mesh, _ = make_mesh(jax.devices()[:1], config, config.batch_size)
+    loader = split.make_loader(config, mesh)
     batches = np.asarray(loader.batches(3, 2))[0]
     again = np.asarray(loader.batches(4, 1))[0]
     loader.close()

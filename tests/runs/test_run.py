@@ -193,7 +193,7 @@ def test_an_invalid_experiment_creates_no_folder(
 
 def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, capsys):
     calls = []
-    choose = lambda name: calls.append(name) or ("mixed", "measured")  # noqa: E731
+    choose = lambda name: calls.append(name) or "mixed"  # noqa: E731
     monkeypatch.setattr("tlite.experiment.choose_precision", choose)
     changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
     run = Run.create(varied(TRANSFORMER, **changes), tmp_path / "run")
@@ -217,10 +217,8 @@ def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, c
 
 
 def test_unsupported_mixed_precision_makes_no_folder(binary, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise RuntimeError("Unsupported element type for DotThunk")
-
-    monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
+    refused = lambda _: RuntimeError("Unsupported element type for DotThunk")  # noqa: E731
+    monkeypatch.setattr("tlite.training.precision.attention_error", refused)
     mixed = varied(binary, precision="mixed")
     assert "mixed precision is not possible" in complaint(Run.create, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()

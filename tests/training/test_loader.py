@@ -1,8 +1,9 @@
-"""A stream feeds what a resident set would, whatever the devices and wherever calls are cut."""
+"""A prefetching loader trains as a dataset on the devices, for any devices and calls."""
 
 import copy
 import dataclasses
 import functools
+import threading
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ def starts(seed, step, number):
 
 
 def read(seed, step, rows):
-    """The windows at starts that depend on seed, step and place alone."""
+    """Return windows that depend on seed, step and row alone."""
     chosen = starts(seed, step, TRAINING.gradient_accumulation_steps * TRAINING.batch_size)[rows]
     return TOKENS[chosen[:, None] + np.arange(9)]
 
@@ -37,9 +38,8 @@ def streamed(num_devices=1, read=read, **changes):
 
 
 def resident(**changes):
-    """The same starts, drawn from what lies on the devices."""
+    """Return a trainer that draws the same windows from a dataset on the devices."""
     training = dataclasses.replace(TRAINING, **changes)
-    assert training.seeds == 1
     table = np.stack([starts(training.seed, step, 8) for step in range(training.steps)])
     task = generator_task(MODEL)
 
@@ -53,7 +53,7 @@ def resident(**changes):
 
 
 def run(trainer, *parts, replicas=None):
-    """From the start of seed 0, which is compiled once, unless from these replicas."""
+    """Train from `replicas`, or from the first state of seed 0, which is compiled once."""
     replicas = trainer.place(start()) if replicas is None else replicas
     step, losses = 0, []
     for num_steps in parts:
@@ -65,7 +65,7 @@ def run(trainer, *parts, replicas=None):
 
 @functools.cache
 def alone():
-    """A trainer on one device, compiled once for all of its runs."""
+    """Return a trainer on one device, compiled once for all of its runs."""
     trainer = streamed()
     trainer.compile()
     return trainer
@@ -82,7 +82,7 @@ def run_alone():
 
 
 def like_alone(make_loader=None, **changes):
-    """With a loader of its own, and with seeds and learning rates, which are the program's data."""
+    """Return a trainer with the same program and another loader, seed or learning rate."""
     trainer = copy.copy(alone())
     trainer.config = dataclasses.replace(TRAINING, **changes)
     make_loader = make_loader or functools.partial(PrefetchingLoader, read)
@@ -95,16 +95,15 @@ def test_streamed_is_resident_bit_for_bit():
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_where_calls_are_cut_changes_no_bit():
-    whole, parts = run_alone(), run(alone(), 1, 7, 4)
-    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+def test_the_number_of_calls_changes_no_bit():
+    jax.tree.map(np.testing.assert_array_equal, run_alone(), run(alone(), 1, 7, 4))
 
 
 @pytest.mark.parametrize(
     ("num_devices", "changes"),
     [(2, {"per_device_batch_size": 2}), (4, {"sharding": "fsdp"})],
 )
-def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
+def test_devices_and_small_buffers_do_not_change_the_batches(num_devices, changes, monkeypatch):
     monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
     monkeypatch.setattr("tlite.training.loader.BUFFER_BYTES", 3 * 8 * 9 * 2)
     trainer = streamed(num_devices, **changes)
@@ -112,7 +111,7 @@ def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, change
     np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], run_alone()[1], atol=1e-5)
 
 
-def test_each_replica_has_the_batches_of_its_seed():
+def test_each_seed_reads_its_own_batches():
     trainer = streamed(4, seeds=2)
     together = run(trainer, 6, replicas=trainer.init())[1]
     assert together.shape == (6, 2)
@@ -122,34 +121,35 @@ def test_each_replica_has_the_batches_of_its_seed():
         np.testing.assert_allclose(together[:, [replica]], expected, atol=1e-5)
 
 
-def test_the_next_batches_are_read_while_a_call_runs_and_an_error_is_told_in_its_turn():
-    asked = []
+def test_batches_are_read_ahead_and_errors_are_raised_in_their_call():
+    steps, ahead = [], threading.Event()
 
-    def noted(seed, step, rows):
-        asked.append(step)
+    def read_and_log(seed, step, rows):
+        steps.append(step)
+        if step == 5:
+            ahead.set()
         if step > 5:
             raise UserError("can't read train.bin: Input/output error")
         return read(seed, step, rows)
 
-    loader = streamed(read=noted).loader
+    loader = streamed(read=read_and_log).loader
     loader.batches(0, 5)
+    assert ahead.wait(timeout=30)  # without another call
     with pytest.raises(UserError, match="can't read"):
         loader.batches(5, 3)
     loader.close()
-    assert max(asked) > 1
-    assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape
+    assert len(steps) == len(set(steps)) + 1  # the first is read once more, for its shape
 
 
-def test_a_closed_feed_can_be_read_again():
+def test_a_closed_loader_can_be_read_again():
     loader = streamed().loader
     before = loader.batches(3, 2)
     loader.close()
-    after = loader.batches(3, 2)
+    np.testing.assert_array_equal(before, loader.batches(3, 2))
     loader.close()
-    np.testing.assert_array_equal(before, after)
 
 
-def test_resident_data_of_a_cpu_is_one_copy():
+def test_devices_of_a_cpu_share_one_copy_of_the_data():
     data = np.arange(2**20, dtype=np.int32)[1:], np.arange(7)
     devices = np.array(jax.local_devices()).reshape(1, 4, 1)
     mesh = jax.sharding.Mesh(devices, resident().mesh.axis_names)
@@ -189,7 +189,7 @@ def test_a_grain_mixture_trains_and_resumes_bit_for_bit():
     jax.tree.map(np.testing.assert_array_equal, resumed.parameters, undisturbed)
 
 
-def test_batches_of_a_grain_mixture_depend_on_seed_and_step_alone():
+def test_batches_of_a_grain_mixture_depend_on_seed_and_step():
     every = grain_trainer().loader.batches(0, 12)
     np.testing.assert_array_equal(grain_trainer().loader.batches(7, 1)[:, 0], every[:, 7])
     assert (grain_trainer(seed=1).loader.batches(0, 12) != every).any()

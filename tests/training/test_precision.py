@@ -55,7 +55,7 @@ def test_only_the_matrices_of_linear_layers_become_bfloat16():
     assert {leaf.dtype for leaf in jax.tree.leaves(back)} == {jnp.dtype("float32")}
 
 
-def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
+def test_mixed_precision_learns_and_keeps_float32_parameters():
     trainers = [make_trainer(precision=name) for name in ("mixed", "float32")]
     start = host_copy(trainers[0].init())
     (replicas, mixed), (_, plain) = (one.train(one.place(start), 0, 40) for one in trainers)
@@ -70,7 +70,7 @@ def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
 
 @pytest.mark.parametrize("chosen", ["float32", "mixed"])
 def test_float32_products_are_float32_on_every_device(chosen):
-    """Not TF32, a GPU's default: so says the program of a run, and of generation."""
+    """Not TF32, a GPU's default: in the programs of training and generation."""
     trainer = make_trainer(precision=chosen)
     model = jax.eval_shape(lambda: CausalLM(MODEL, rng=jax.random.key(0)))
     tokens = jax.ShapeDtypeStruct((2, 4), jnp.int32)
@@ -86,20 +86,16 @@ def test_float32_products_are_float32_on_every_device(chosen):
 # The choice
 
 
-def refuse(*_):
-    raise RuntimeError("Unsupported element type for DotThunk")
-
-
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A machine with these lines in /proc/cpuinfo, or with none."""
+    """A machine with these lines in /proc/cpuinfo (None: no such file), and this error of XLA's."""
 
-    def make(cpu_info: str | None, platform: str = "cpu") -> None:
+    def make(cpu_info: str | None, platform: str = "cpu", error: Exception | None = None) -> None:
         if cpu_info is not None:
             (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{cpu_info}\nbugs\t\t: amx_bf16\n")
         monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(jax, "default_backend", lambda: platform)
-        monkeypatch.setattr(precision, "_try_attention", lambda: None)
+        monkeypatch.setattr(precision, "attention_error", lambda _: error)
 
     return make
 
@@ -116,27 +112,17 @@ def machine(monkeypatch, tmp_path):
         (None, "tpu", "a TPU"),
     ],
 )
-def test_auto_is_decided_by_the_hardware_and_says_so(machine, cpu_info, platform, hardware):
+def test_auto_precision_depends_on_the_hardware(machine, cpu_info, platform, hardware):
     machine(cpu_info, platform)
-    expected = ("mixed", f"mixed (bfloat16 products by {hardware})")
-    if not hardware:
-        expected = "float32", "float32, as this CPU has no bfloat16 products"
-    assert precision.choose_precision("auto") == expected
-    found, said = precision.choose_precision("mixed")
-    assert (found, "may be faster" in said) == ("mixed", not hardware)
-    found, said = precision.choose_precision("float32")
-    assert (found, "in full" in said) == ("float32", platform != "cpu")
+    assert precision.bfloat16_hardware() == hardware
+    chosen = [precision.choose_precision(name) for name in ("auto", "mixed", "float32")]
+    assert chosen == ["mixed" if hardware else "float32", "mixed", "float32"]
 
 
-def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, monkeypatch):
-    machine("flags\t\t: avx512_bf16")
-    monkeypatch.setattr(precision, "_try_attention", refuse)
-    found, reason = precision.choose_precision("auto")
-    assert found == "float32"
-    assert "refuses" in reason
-    with pytest.raises(
-        UserError, match=r"mixed precision is not possible: XLA refuses .*RuntimeError"
-    ):
+def test_auto_is_float32_and_mixed_an_error_where_xla_refuses(machine):
+    machine("flags\t\t: avx512_bf16", error=RuntimeError("Unsupported element type"))
+    assert precision.choose_precision("auto") == "float32"
+    with pytest.raises(UserError, match="RuntimeError"):
         precision.choose_precision("mixed")
 
 
@@ -157,51 +143,41 @@ def model(context=1024, attention="auto"):
     return GeneratorConfig(context=context, attention=attention)
 
 
+CHUNKED = functools.partial(Attention, query_chunk_size=64)
 AUTO = [
     ("float32", model(511), Attention("exact")),
-    ("float32", model(512), Attention("exact", query_chunk_size=64)),
+    ("float32", model(512), CHUNKED("exact")),
     ("mixed", model(127), Attention("exact")),
     ("mixed", model(128), Attention("mixed")),
-    ("mixed", model(512), Attention("mixed", query_chunk_size=64)),
-    # chunks are for causal attention
+    ("mixed", model(512), CHUNKED("mixed")),
+    # Chunks are for causal attention.
     ("mixed", ClassifierConfig(context=512), Attention("mixed")),
-    (
-        "float32",
-        model(64, Attention("auto", query_chunk_size=16)),
-        Attention("exact", query_chunk_size=16),
-    ),
-    # exact where a kernel does not support an option
-    (
-        "mixed",
-        model(attention=Attention("auto", softcap=5.0)),
-        Attention("exact", query_chunk_size=64, softcap=5.0),
-    ),
-    # no "auto", no decision
+    ("float32", model(64, CHUNKED("auto")), CHUNKED("exact")),
+    # No mixed or fused kernel supports a soft cap.
+    ("mixed", model(attention=Attention("auto", softcap=5.0)), CHUNKED("exact", softcap=5.0)),
+    # A function that is named is never replaced.
     *[("mixed", model(attention=name), Attention(name)) for name in ("exact", "mixed")],
     ("mixed", model(attention=F.scaled_dot_product_attention), None),
     ("mixed", model(attention=Custom()), Custom()),
 ]
 
 
-@pytest.mark.parametrize(("chosen", "asked", "attention"), AUTO)
-def test_auto_products_are_decided_by_precision_and_context(chosen, asked, attention):
-    decided = precision.choose_products(asked, chosen)
-    assert decided.attention == (attention or asked.attention)
-    pattern = Block(attention=asked.attention), Block()
-    decided_pattern = precision.choose_products(dataclasses.replace(asked, block=pattern), chosen)
+@pytest.mark.parametrize(("chosen", "config", "attention"), AUTO)
+def test_auto_products_depend_on_precision_and_context(chosen, config, attention):
+    decided = precision.choose_products(config, chosen)
+    assert decided.attention == (attention or config.attention)
+    pattern = Block(attention=config.attention), Block()
+    decided_pattern = precision.choose_products(dataclasses.replace(config, block=pattern), chosen)
     assert decided_pattern.block[0].attention == decided.attention
-    if isinstance(asked, GeneratorConfig):
+    if isinstance(config, GeneratorConfig):
         product = "mixed" if chosen == "mixed" else "exact"
-        assert decided.head == dataclasses.replace(asked.head, product=product)
-    assert precision.choose_products(decided, chosen) is decided
+        assert decided.head == dataclasses.replace(config.head, product=product)
+    assert precision.choose_products(decided, chosen) == decided
     assert precision.choose_products(LogisticConfig(), chosen) == LogisticConfig()
 
 
-# Every attention but the mixed one is the definition, whatever the precision
-
-
 @pytest.mark.parametrize(("chosen", "error"), [("float32", 0.006), ("mixed", 0.03)])
-def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
+def test_a_named_attention_is_used_in_every_precision(chosen, error):
     def make(attention):
         config = dataclasses.replace(MODEL, context=130, attention=attention)
         return CausalLM(config, rng=jax.random.key(0))
@@ -221,24 +197,21 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
     np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=error)
 
 
-# The output layer that is the embedding, which no cast of kernels reaches
-
-
 @pytest.mark.parametrize("product", ["exact", "mixed", "auto"])
-@pytest.mark.parametrize("kind", [CausalLM, Seq2Seq])
-def test_a_tied_head_multiplies_by_the_embedding_as_its_config_says(kind, product):
-    head = (LMHead if kind is CausalLM else TranslatorHead)(product=product)
-    if kind is CausalLM:
+@pytest.mark.parametrize("make", [CausalLM, Seq2Seq])
+def test_a_tied_head_multiplies_in_the_precision_of_its_config(make, product):
+    head = (LMHead if make is CausalLM else TranslatorHead)(product=product)
+    if make is CausalLM:
         config = dataclasses.replace(MODEL, head=dataclasses.replace(head, tied=True))
     else:
         config = Seq2SeqConfig(11, 8, 16, 2, 1, source_vocabulary_size=11, head=head)
     decided = precision.choose_products(config, "mixed")
     assert decided.head.product == ("mixed" if product == "auto" else product)
-    model = jax.jit(lambda: kind(decided, rng=jax.random.key(0)))()
-    inputs = [jnp.arange(8)] * (1 if kind is CausalLM else 2)
-    name = "final" if kind is CausalLM else "decoder.final"
+    model = jax.jit(lambda: make(decided, rng=jax.random.key(0)))()
+    inputs = [jnp.arange(8)] * (1 if make is CausalLM else 2)
+    name = "final" if make is CausalLM else "decoder.final"
     logits, captured = jax.jit(lambda *x: run(model, *x, capture=name))(*inputs)
-    stack = model if kind is CausalLM else model.encoder
+    stack = model if make is CausalLM else model.encoder
     x, table = captured[name], stack.embedding.table[...]
     if decided.head.product == "mixed":
         x, table = (a.astype(jnp.bfloat16).astype(jnp.float32) for a in (x, table))

@@ -1,4 +1,4 @@
-"""Where arrays lie; and what can't fit is told before it is allocated, with what it would need."""
+"""Mesh and partition specs; a lack of memory is an error before anything is allocated."""
 
 import dataclasses
 import math
@@ -20,7 +20,6 @@ from tlite.training import Trainer, TrainingConfig, generator_task, sharding
 from tlite.training.sharding import (
     check_fits,
     free_memory,
-    make_mesh,
     out_of_memory,
     partition,
     unsharded_arrays,
@@ -33,26 +32,43 @@ TRAINING = TrainingConfig(steps=2, batch_size=8, precision="float32")
 TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
 
 
+FSDP = {"sharding": "fsdp"}
+
+
 @pytest.mark.parametrize(
-    ("seeds", "settings", "size", "shape"),
+    ("settings", "shape", "warning"),
     [
-        (1, {}, 10**6, (1, 4, 1)),
-        (2, {}, 10**6, (2, 2, 1)),
-        (8, {}, 10**6, (4, 1, 1)),
-        (1, {"batch_size": 6}, 10**6, (1, 2, 1)),
-        (1, {"fsdp_inner": 2}, 10**6, (1, 4, 1)),
-        (1, {"fsdp_inner": 2}, 10**9, (1, 2, 2)),  # divided without being asked
-        (1, {"fsdp_inner": 2, "sharding": "fsdp"}, 10**6, (1, 2, 2)),
-        (2, {"fsdp_inner": 8, "sharding": "fsdp"}, 10**6, (2, 1, 2)),
+        ({}, (1, 4, 1), None),
+        ({"seeds": 2}, (2, 2, 1), None),
+        ({"seeds": 8}, (4, 1, 1), None),
+        ({"batch_size": 6}, (1, 2, 1), "not divisible by 4 devices: 2 of 4 devices stay idle"),
+        ({"batch_size": 5}, (1, 1, 1), "3 of 4 devices stay idle"),
+        ({"seeds": 2, "batch_size": 3}, (2, 1, 1), "not divisible by 2 devices: 2 of 4"),
+        (FSDP | {"fsdp_inner": 2}, (1, 2, 2), None),
+        (FSDP | {"fsdp_inner": 8, "seeds": 2}, (2, 1, 2), "fsdp_inner is 2, not 8"),
+        (FSDP | {"fsdp_inner": 3}, (1, 4, 1), "fsdp_inner is 1, not 3"),
+        ({"fsdp_inner": 2}, (1, 4, 1), "fsdp_inner is 1, not 2"),
     ],
 )
-def test_the_mesh_has_replicas_then_the_batch_then_the_model(seeds, settings, size, shape):
-    config = dataclasses.replace(TRAINING, seeds=seeds, **settings)
-    mesh = make_mesh(jax.local_devices()[:4], config, size, config.batch_size)
-    assert tuple(mesh.shape.values()) == shape
+def test_devices_divide_seeds_then_the_batch_and_idle_ones_warn(settings, shape, warning):
+    training = dataclasses.replace(TRAINING, **settings)
+    trainer = Trainer(generator_task(MODEL), training, TOKENS, jax.local_devices()[:4])
+    assert tuple(trainer.mesh.shape.values()) == shape
+    assert len(trainer.mesh_warnings) == (warning is not None)
+    assert all(warning in line for line in trainer.mesh_warnings)
 
 
-def test_the_table_of_a_gpt():
+def test_models_of_268_million_parameters_are_sharded():
+    def is_sharded(width, **settings):
+        task = generator_task(dataclasses.replace(MODEL, width=width))
+        return Trainer(task, dataclasses.replace(TRAINING, **settings), TOKENS).sharded
+
+    assert [is_sharded(width) for width in (8, 2**12, 2**13)] == [False, False, True]
+    assert is_sharded(8, sharding="fsdp")
+    assert not is_sharded(2**13, sharding="data_parallel")
+
+
+def test_each_axis_divides_the_longest_divisible_dimension():
     shapes = {
         "blocks.0.attention.query.kernel": (1600, 1600),
         "blocks.0.feed_forward.hidden.kernel": (1600, 6400),
@@ -95,7 +111,7 @@ def test_the_table_of_a_gpt():
         ({}, {"gradient_accumulation_steps": 10**9}, r"training with a batch of [\d,]+ would need"),
     ],
 )
-def test_what_cannot_fit_is_told_with_what_it_would_need(model, training, words):
+def test_a_lack_of_memory_is_an_error_with_both_sizes(model, training, words):
     task = generator_task(dataclasses.replace(MODEL, **model))
     trainer = Trainer(task, dataclasses.replace(TRAINING, **training), TOKENS)
     with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
@@ -111,25 +127,6 @@ def test_the_check_of_memory_counts_the_data(monkeypatch):
     trainer.check_fits()
 
 
-@pytest.mark.parametrize(
-    ("settings", "used", "warning"),
-    [
-        ({"batch_size": 8}, 4, None),
-        ({"batch_size": 6}, 2, "2 of 4 devices stay idle"),
-        ({"batch_size": 5}, 1, "3 of 4 devices stay idle"),
-        ({"seeds": 2, "batch_size": 3}, 2, "not divisible by 2 devices: 2 of 4"),
-        ({"sharding": "fsdp", "fsdp_inner": 3}, 4, "fsdp_inner is 1, not 3"),
-        ({"fsdp_inner": 2}, 4, "fsdp_inner is 1, not 2"),
-    ],
-)
-def test_devices_and_settings_that_are_not_used_give_a_warning(settings, used, warning):
-    training = dataclasses.replace(TRAINING, **settings)
-    trainer = Trainer(generator_task(MODEL), training, TOKENS, jax.local_devices()[:4])
-    assert trainer.mesh.size == used
-    assert len(trainer.mesh_warnings) == (warning is not None)
-    assert all(warning in line for line in trainer.mesh_warnings)
-
-
 def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
     model = dataclasses.replace(MODEL, vocabulary_size=0)
     training = dataclasses.replace(TRAINING, batch_size=10**9)
@@ -139,7 +136,7 @@ def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
+def test_devices_of_a_cpu_share_its_memory(monkeypatch):
     cpu = SimpleNamespace(platform="cpu")
     monkeypatch.setattr(sharding, "free_memory", lambda: 2**30)
     check_fits("it", 2**30, [cpu])
@@ -154,7 +151,7 @@ def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
     check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
 
 
-def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypatch, tmp_path):
+def test_free_memory_is_the_machines_or_its_control_groups(monkeypatch, tmp_path):
     real = free_memory()
     monkeypatch.setattr(sharding, "Path", lambda path: tmp_path / path.removeprefix("/"))
     assert free_memory() is None
@@ -175,17 +172,14 @@ def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypa
         assert 0 < real <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_lack_that_only_the_allocation_shows_is_told_and_other_faults_are_not_hidden():
-    def fail(error):
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), UserError),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), UserError),
+        (jax.errors.JaxRuntimeError("INTERNAL: a bug"), jax.errors.JaxRuntimeError),
+    ],
+)
+def test_a_failed_allocation_is_a_user_error_and_a_bug_is_not(error, expected):
+    with pytest.raises(expected, match=r"a bug|memory for a step"), out_of_memory("a step"):
         raise error
-
-    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
-    for error in (MemoryError(), exhausted):
-        with (
-            pytest.raises(UserError, match="not enough memory for a step"),
-            out_of_memory("a step"),
-        ):
-            fail(error)
-    internal = jax.errors.JaxRuntimeError("INTERNAL: a bug")
-    with pytest.raises(jax.errors.JaxRuntimeError, match="a bug"), out_of_memory("a step"):
-        fail(internal)

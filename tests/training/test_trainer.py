@@ -1,4 +1,4 @@
-"""How training is computed changes no number: devices, shards, micro-batches, calls, seeds."""
+"""Devices, shards, micro-batches, calls and seeds in parallel do not change the numbers."""
 
 import dataclasses
 import functools
@@ -20,8 +20,8 @@ from tlite.training.step import BATCH, fold_in
 TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1)
 SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=True))
-# With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
-# gradient that is a sum in place of a mean; and what is clipped hides that, too.
+# With so large an epsilon Adam's steps are 0.1 of the gradient. The usual one, and clipping, would
+# hide a gradient that is a sum instead of a mean.
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
 SEVERAL = {"seeds": 2, "clip_norm": 0.5}
 MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
@@ -30,13 +30,13 @@ SHARDED = {"sharding": "fsdp", "fsdp_inner": 2}
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
-    """Arrays of 64 elements or more are divided."""
+    """FSDP divides arrays from 64 elements on."""
     monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
 
 
 @functools.cache
 def make_trainer(num_devices=1, model=MODEL, **changes):
-    """Compiled once for all of its runs."""
+    """Return a trainer, compiled once for all of its runs."""
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
     return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
@@ -47,15 +47,15 @@ def start_of(trainer):
     return host_copy(trainer.init())
 
 
-def begin(trainer, alike=None):
-    """The replicas before their first step; or those of one that starts alike: compiled once."""
-    return trainer.place(start_of(alike or trainer))
+def begin(trainer, like=None):
+    """Return the state before the first step, or that of another trainer with equal parameters."""
+    return trainer.place(start_of(like or trainer))
 
 
 @functools.cache
-def run(trainer, parts=(10,), alike=None):
-    """All parameters of each replica as one row, and the losses of each step."""
-    replicas, step, history = begin(trainer, alike), 0, []
+def run(trainer, parts=(10,), like=None):
+    """Return all parameters of each seed as one row, and the losses of each step."""
+    replicas, step, history = begin(trainer, like), 0, []
     for num_steps in parts:
         replicas, losses = trainer.train(replicas, step, num_steps)
         history.append(losses["loss"])
@@ -72,28 +72,28 @@ def assert_same(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-HOW = {
-    "devices": (4, {}, {}),
-    "devices of several seeds": (4, {}, SEVERAL),
-    "parts of a batch": (2, {"per_device_batch_size": 1}, {}),
-    "shards": (
-        4,
-        SHARDED | {"gradient_accumulation_steps": 2, "batch_size": 4},
-        {"model": SCANNED},
-    ),
-}
+FOUR_SHARDS = SHARDED | {"gradient_accumulation_steps": 2, "batch_size": 4}
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_how_it_is_computed_changes_no_number(how):
-    number, changes, what = HOW[how]
-    alone, trainer = make_trainer(**what), make_trainer(number, **what | changes)
-    assert_same(run(trainer, alike=alone), run(alone))
+@pytest.mark.parametrize(
+    ("num_devices", "changes", "common"),
+    [
+        (4, {}, {}),
+        (4, {}, SEVERAL),
+        (2, {"per_device_batch_size": 1}, {}),
+        (4, FOUR_SHARDS, {"model": SCANNED}),
+    ],
+)
+def test_devices_and_shards_do_not_change_the_numbers(num_devices, changes, common):
+    one_device = make_trainer(**common)
+    assert_same(
+        run(make_trainer(num_devices, **common | changes), like=one_device), run(one_device)
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
-    """Muon, bfloat16 matrices and weight decay too are those of each block's arrays."""
+    """Muon, bfloat16 and weight decay treat each block's arrays alone."""
     changes = MUON | {"optimizer": optimizer, "precision": "mixed", "weight_decay": 0.1}
     plain, scanned = (
         make_trainer(model=dataclasses.replace(SCANNED, loop=Loop(scan=scan)), **changes)
@@ -108,18 +108,14 @@ def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
             np.testing.assert_allclose(by_scan[name], array, atol=1e-6, err_msg=name)
 
 
-def test_of_a_sharded_model_each_device_has_a_part():
-    replicas = begin(make_trainer(4, **HOW["shards"][1], model=SCANNED))
-    parts = [a.addressable_shards[0].data.size / a.size for a in replicas.parameters.values()]
-    assert min(parts) == 1 / 4
-
-
-def test_models_of_a_sharded_run_stay_divided():
+def test_state_and_models_of_a_sharded_run_stay_divided():
     trainer = make_trainer(4, **SHARDED)
-    (model,) = trainer.models(trainer.init().parameters)
+    parameters = begin(trainer).parameters
+    assert min(a.addressable_shards[0].data.size / a.size for a in parameters.values()) == 1 / 4
+    (model,) = trainer.models(parameters)
     kernel = model.blocks[0].feed_forward.hidden.kernel[...]
-    assert kernel.addressable_shards[0].data.size < kernel.size
-    (alone,) = make_trainer().models(make_trainer().init().parameters)
+    assert kernel.addressable_shards[0].data.size == kernel.size / 4
+    (alone,) = make_trainer().models(begin(make_trainer(), trainer).parameters)
     tokens = TOKENS[:8]
     np.testing.assert_allclose(jax.jit(model)(tokens), jax.jit(alone)(tokens), atol=1e-5)
 
@@ -136,48 +132,48 @@ def test_initial_parameters_replace_drawn_ones(changes):
     assert jax.tree.map(lambda a: a.sharding, start) == jax.tree.map(lambda a: a.sharding, drawn)
 
 
-@pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (2, 100)])
-def test_batches_are_cut_to_fit_the_devices(num_devices, at_a_time):
-    config = make_trainer(num_devices, per_device_batch_size=at_a_time).config
-    parts = config.batch_size // num_devices, config.gradient_accumulation_steps
-    assert parts == {(1, 3): (2, 4), (2, 2): (2, 2), (2, 100): (4, 1)}[num_devices, at_a_time]
+@pytest.mark.parametrize(
+    ("num_devices", "largest", "sizes"), [(1, 3, (2, 4)), (2, 2, (2, 2)), (2, 100, (4, 1))]
+)
+def test_micro_batches_fit_the_devices(num_devices, largest, sizes):
+    config = make_trainer(num_devices, per_device_batch_size=largest).config
+    assert (config.batch_size // num_devices, config.gradient_accumulation_steps) == sizes
 
 
-def test_where_calls_are_cut_changes_no_bit():
-    for whole, parts in zip(run(make_trainer()), run(make_trainer(), (1, 6, 3)), strict=True):
-        np.testing.assert_array_equal(whole, parts)
+def test_the_number_of_calls_changes_no_bit():
+    for once, in_parts in zip(run(make_trainer()), run(make_trainer(), (1, 6, 3)), strict=True):
+        np.testing.assert_array_equal(once, in_parts)
 
 
 @pytest.mark.parametrize(
     ("number", "together", "alone"), [(1, {"seeds": 5}, {}), (4, {"seeds": 2} | SHARDED, MUON)]
 )
 def test_a_seed_alone_trains_as_among_others(number, together, alone):
-    found = run(make_trainer(number, **alone | together))
+    parameters, losses = run(make_trainer(number, **alone | together))
     for index in (0, together["seeds"] - 1):
-        right = run(make_trainer(seed=index, **alone))
-        assert_same(right, (found[0][[index]], found[1][:, [index]]))
-    assert len({row.tobytes() for row in found[0]}) == together["seeds"]
+        expected = run(make_trainer(seed=index, **alone))
+        assert_same(expected, (parameters[[index]], losses[:, [index]]))
+    assert len({row.tobytes() for row in parameters}) == together["seeds"]
 
 
 @pytest.mark.parametrize("changes", [{}, SEVERAL, SHARDED])
-def test_each_example_is_found_alone_and_adds_up_on_any_devices(changes):
-    """In its place, whatever device scored it; by the program that validates."""
-    found, several = [], {n: v for n, v in changes.items() if n not in SHARDED}
-    for trainer in (make_trainer(**several), make_trainer(4, **changes)):
-        parameters = begin(trainer, make_trainer(**several)).parameters
+def test_sums_of_examples_are_in_order_and_add_up_on_any_devices(changes):
+    results, common = [], {n: v for n, v in changes.items() if n not in SHARDED}
+    for trainer in (make_trainer(**common), make_trainer(4, **changes)):
+        parameters = begin(trainer, make_trainer(**common)).parameters
         batches = validation_batches(TOKENS, MODEL.context, 8, 4)
         each = trainer.evaluate(parameters, batches, each=True)
         for name, sums in trainer.evaluate(parameters, batches).items():
             np.testing.assert_allclose(each[name].sum(1), sums.sum(1), rtol=1e-5)
         np.testing.assert_array_equal(each["count"][0], np.ravel(batches[2].sum(-1)))
-        found.append(each["loss"])
-    np.testing.assert_allclose(*found, atol=1e-5)
-    assert np.unique(found[0]).size > found[0].size // 2
+        results.append(each["loss"])
+    np.testing.assert_allclose(*results, atol=1e-5)
+    assert np.unique(results[0]).size > results[0].size // 2
 
 
 def test_validation_does_not_depend_on_the_batch_size():
     log_softmax = jax.jit(lambda model, tokens: jax.nn.log_softmax(model(tokens)))
-    padded = np.pad(TOKENS, (0, 5))  # to whole windows
+    padded = np.pad(TOKENS, (0, 5))  # to a multiple of the context
     windows, targets = (a.reshape(-1, MODEL.context) for a in (padded[:-1], padded[1:]))
     for num_devices, batch_size in ((4, 3), (1, 64)):
         trainer = make_trainer(num_devices, **SEVERAL)
@@ -198,29 +194,23 @@ def test_label_smoothing_of_config_and_task_must_agree(task):
         Trainer(task, TrainingConfig(label_smoothing=0.25), jnp.asarray(TOKENS))
 
 
-def test_everything_is_compiled_once():
-    trainer = make_trainer(4)
-    replicas = begin(trainer)
+def test_training_and_validation_are_compiled_once():
+    trainer, compilations = make_trainer(4), []
+    state = begin(trainer)
     batches = validation_batches(TOKENS, MODEL.context, 4, 4)
-    compilations = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compilations.append(event) if "backend_compile" in event else None
     )
-
-    def rounds(step, lengths):
-        nonlocal replicas
-        for num_steps in lengths:
-            replicas, _ = trainer.train(replicas, step, num_steps)
-            trainer.evaluate(replicas.parameters, batches)
-            step += num_steps
-        return len(compilations)
-
-    first = rounds(0, [3])
-    assert rounds(3, [5, 1, 7, 2]) == first
+    for step, num_steps in ((0, 3), (3, 5), (8, 1), (9, 7)):
+        state, _ = trainer.train(state, step, num_steps)
+        trainer.evaluate(state.parameters, batches)
+        if step == 0:
+            compilations.clear()
+    assert compilations == []
 
 
-def test_a_replicated_model_has_one_exchange_and_replicas_have_none(monkeypatch):
-    """The gradient of all, the loss, the accuracy and their counts."""
+def test_devices_exchange_one_vector_and_seeds_none(monkeypatch):
+    """The vector holds the gradient, the loss, the accuracy and their counts."""
     monkeypatch.undo()
     trainer = make_trainer(2)
     expected = {"all-reduce": (1, 4 * (trainer.num_parameters + 4))}
@@ -228,28 +218,13 @@ def test_a_replicated_model_has_one_exchange_and_replicas_have_none(monkeypatch)
     assert collectives(make_trainer(2, seeds=2).lower().compile().as_text()) == {}
 
 
-def test_without_a_learning_rate_nothing_moves_and_batches_and_noise_differ_by_step_and_seed():
+def test_batches_and_noise_differ_by_step_and_seed():
+    """Without a learning rate the losses differ by nothing else."""
     trainer = make_trainer(**SEVERAL)
-    replicas = begin(trainer)._replace(learning_rate=jnp.zeros(2))
-    replicas, history = trainer.train(replicas, 0, 10)
-    np.testing.assert_array_equal(flat(replicas.parameters), flat(start_of(trainer).parameters))
+    state = begin(trainer)._replace(learning_rate=jnp.zeros(2))
+    state, history = trainer.train(state, 0, 10)
+    np.testing.assert_array_equal(flat(state.parameters), flat(start_of(trainer).parameters))
     assert len(np.unique(history["loss"])) == history["loss"].size
-
-
-# Norms among the metrics
-
-NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
-QUIET = dataclasses.replace(MODEL, dropout=0.0)
-NORMED = {"model": QUIET, "log_norms": True, "clip_norm": 1e-3} | {
-    "learning_rate": 1e-2,
-    "adam_epsilon": 1e-8,
-}
-
-
-def length(arrays):
-    """Of each replica's arrays (M, ...)."""
-    squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
-    return np.sqrt(sum(squares))
 
 
 def test_dropout_of_hidden_units_alone_is_on_in_training():
@@ -261,8 +236,22 @@ def test_dropout_of_hidden_units_alone_is_on_in_training():
     assert first != second
 
 
-def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
-    trainer = make_trainer(**NORMED)
+# Norms among the metrics
+
+NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
+LOG_NORMS = {"log_norms": True, "clip_norm": 1e-3, "learning_rate": 1e-2, "adam_epsilon": 1e-8} | {
+    "model": dataclasses.replace(MODEL, dropout=0.0)
+}
+
+
+def norm(arrays):
+    """Return the norm of each seed's arrays (M, ...)."""
+    squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
+    return np.sqrt(sum(squares))
+
+
+def test_norms_are_of_the_unclipped_gradient_and_the_update():
+    trainer = make_trainer(**LOG_NORMS)
     before = start_of(trainer).parameters
 
     @jax.jit
@@ -273,23 +262,23 @@ def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
         return total / count
 
     gradient = gradient_of({name: a[0] for name, a in before.items()})
-    replicas, history = trainer.train(begin(trainer), 0, 1)
-    moved = [np.asarray(replicas.parameters[n], np.float64) - a for n, a in before.items()]
+    state, history = trainer.train(begin(trainer), 0, 1)
+    updates = [np.asarray(state.parameters[n], np.float64) - a for n, a in before.items()]
     expected = {
-        "gradient_norm": length(a[None] for a in gradient.values()),
-        "parameter_norm": length(before.values()),
-        "update_ratio": length(moved) / length(before.values()),
+        "gradient_norm": norm(a[None] for a in gradient.values()),
+        "parameter_norm": norm(before.values()),
+        "update_ratio": norm(updates) / norm(before.values()),
     }
-    for name, right in expected.items():
-        np.testing.assert_allclose(history[name][0], right, rtol=1e-3)
+    for name, value in expected.items():
+        np.testing.assert_allclose(history[name][0], value, rtol=1e-3)
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 2, "gradient_accumulation_steps": 4}, SHARDED])
-def test_norms_do_not_depend_on_how_it_is_computed(changes):
-    alone, divided = make_trainer(**NORMED), make_trainer(4, **NORMED | changes)
+def test_norms_do_not_depend_on_devices_and_micro_batches(changes):
+    alone, divided = make_trainer(**LOG_NORMS), make_trainer(4, **LOG_NORMS | changes)
     assert divided.num_shards > 1
-    _, right = alone.train(begin(alone), 0, 3)
-    _, found = divided.train(begin(divided, alone), 0, 3)
-    assert right.keys() >= NORMS
+    _, expected = alone.train(begin(alone), 0, 3)
+    _, history = divided.train(begin(divided, alone), 0, 3)
+    assert expected.keys() >= NORMS
     for name in NORMS:
-        np.testing.assert_allclose(found[name], right[name], rtol=1e-3)
+        np.testing.assert_allclose(history[name], expected[name], rtol=1e-3)

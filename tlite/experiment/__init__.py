@@ -137,7 +137,7 @@ class BaseExperiment:
         """
         if precision is None:
             choose = partial(choose_precision, self.training.precision)
-            precision, _ = distributed.broadcast_from_process0(choose)
+            precision = distributed.broadcast_from_process0(choose)
         training = dataclasses.replace(self.training, precision=precision)
         model = choose_products(self.model, precision, attention)
         return dataclasses.replace(self, training=training, model=model)

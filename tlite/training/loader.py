@@ -1,14 +1,14 @@
-"""What training reads: arrays that lie on the devices, or batches that a thread prefetches.
+"""Sources of batches: arrays on the devices, or batches that a thread prefetches.
 
-What a loader returns is a function of (seed, step, row) alone, so that a resumed run sees the same
-batches. `batches(step, num_steps)` returns the arrays of one call of the compiled program; in the
-program `at_step` and `micro_batches` take a step's micro-batches from them.
+A batch is a function of (seed, step, row) alone, so that a resumed run sees the same batches.
+`batches(step, num_steps)` returns the arrays of one call of the compiled program; in the program
+`at_step` and `micro_batches` take a step's micro-batches from them.
 """
 
 import abc
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -18,28 +18,28 @@ from jaxtyping import Array, Int, Key, PyTree
 
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.sharding import ShardingStrategy, bytes_per_device, replicate
+from tlite.training.sharding import ShardingStrategy, replicate
 
 BUFFER_BYTES = 2**24  # of the batches of one call
 MAX_STEPS = 1000  # of one call
 
-OnBatch = Callable[[Int[Array, ""] | int, Callable], PyTree]
-"""(index, function) -> function(batch, first row in the update, number of rows), for the shard of
+OnBatch = Callable[[Callable, Int[Array, ""] | int], PyTree]
+"""(function, index) -> function(batch, first row in the update, number of rows), for the shard of
 micro-batch `index` on this device."""
 
 
 class Loader(abc.ABC):
-    """What a `Trainer` reads."""
+    """A `Trainer`'s source of batches."""
 
     max_steps_per_call: int = MAX_STEPS
-    nbytes: int = 0
-    """Bytes per device that stay allocated between calls."""
+    data: PyTree = ()
+    """Arrays that stay on the devices between calls."""
     specs: PyTree = PartitionSpec()
-    """Partition specs of what `batches` returns."""
+    """Partition specs of the result of `batches`."""
     shapes: PyTree
-    """Shapes, types and shardings of it."""
+    """Shapes, types and shardings of the result of `batches`."""
     seed_axis: int | None = None
-    """Axis of it for the seeds; None if all seeds read the same arrays."""
+    """Axis for the seeds in the result of `batches`; None if all seeds read the same arrays."""
     is_sequential: bool = False
     """True to train the seeds of a device in turn: under `vmap` each would compute all branches."""
 
@@ -61,7 +61,7 @@ class Loader(abc.ABC):
         rng: Key[Array, ""],
         step: Int[Array, ""],
     ) -> OnBatch:
-        """Return what calls a function with a micro-batch of one step of one seed (traced)."""
+        """Return a map over the micro-batches of one step of one seed (traced)."""
 
     def close(self) -> None:  # noqa: B027
         """Release threads; `batches` may be called again."""
@@ -71,18 +71,17 @@ class DeviceDataset(Loader):
     """Arrays in full on every device, from which `task.draw` draws the batch of each step."""
 
     def __init__(self, data: Any, mesh: Mesh):
-        self.shapes = self._data = replicate(data, mesh)
-        self.nbytes = bytes_per_device(self._data)
+        self.shapes = self.data = replicate(data, mesh)
 
     def batches(self, step: int, num_steps: int) -> Any:
-        return self._data
+        return self.data
 
     def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
         # Each device draws the whole batch, which costs next to nothing, and takes its shard.
         size = config.batch_size
         drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
 
-        def on_batch(index, function):
+        def on_batch(function, index):
             cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
             return function(strategy.shard_batch(jax.tree.map(cut, drawn)), index * size, size)
 
@@ -95,7 +94,7 @@ class BucketedDataset(DeviceDataset):
     is_sequential = True
 
     def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
-        def on_batch(index, function):
+        def on_batch(function, index):
             number = step * config.gradient_accumulation_steps + index
 
             def call(draw):
@@ -129,26 +128,29 @@ class PrefetchingLoader(Loader):
         mesh: Mesh,
         max_steps: int = MAX_STEPS,
     ):
-        self._read, self._config, self._max_steps = read, config, max_steps
-        self._set_shapes(read(config.seed, 0, slice(0, 1)), mesh)
+        self._read, self._config = read, config
+        example = read(config.seed, 0, slice(0, 1))
+        sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
+        step_bytes = sum(a.nbytes for a in jax.tree.leaves(example)) * int(np.prod(sizes))
+        self.max_steps_per_call = int(max(1, min(max_steps, BUFFER_BYTES // step_bytes)))
+        axes, sharding = (
+            (sizes[0], self.max_steps_per_call, *sizes[1:]),
+            NamedSharding(mesh, self.specs),
+        )
+        self.shapes = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((*axes, *a.shape[1:]), a.dtype, sharding=sharding),
+            example,
+        )
         leaf = jax.tree.leaves(self.shapes)[0]
-        devices = leaf.sharding.addressable_devices_indices_map(leaf.shape).values()
-        self._shards = {self._shard(index) for index in devices}
+        indices = sharding.addressable_devices_indices_map(leaf.shape).values()
+        self._shards = {self._shard(index) for index in indices}
         self._thread: ThreadPoolExecutor | None = None  # from the first call until `close`
         self._pending: dict[int, Future] = {}
 
-    def _set_shapes(self, example: PyTree, mesh: Mesh) -> None:
-        """Set `shapes` and `max_steps_per_call` by the first example (1, ...)."""
-        config, sharding = self._config, NamedSharding(mesh, self.specs)
-        sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
-        step_bytes = sum(a.nbytes for a in jax.tree.leaves(example)) * int(np.prod(sizes))
-        self.max_steps_per_call = int(max(1, min(self._max_steps, BUFFER_BYTES // step_bytes)))
-
-        def shape(a):
-            axes = sizes[0], self.max_steps_per_call, *sizes[1:], *a.shape[1:]
-            return jax.ShapeDtypeStruct(axes, a.dtype, sharding=sharding)
-
-        self.shapes = jax.tree.map(shape, example)
+    def _shard(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
+        """Return the ranges of seeds and of a batch's rows in a device's part of the arrays."""
+        shape = jax.tree.leaves(self.shapes)[0].shape
+        return *index[0].indices(shape[0])[:2], *index[3].indices(shape[3])[:2]
 
     def batches(self, step: int, num_steps: int) -> PyTree:
         """Return the batches of these steps, and start to read those of the next call.
@@ -170,34 +172,25 @@ class PrefetchingLoader(Loader):
                 arrays = [shards[self._shard(index)] for shards in shards_by_step]
                 seeds, *axes = arrays[0].shape
                 buffer = np.zeros((seeds, self.max_steps_per_call, *axes), shape.dtype)
-                for i, a in enumerate(arrays):
-                    buffer[:, i] = a
+                np.stack(arrays, axis=1, out=buffer[:, : len(arrays)])
                 return buffer
 
             return jax.make_array_from_callback(shape.shape, shape.sharding, shard)
 
         return jax.tree.map(array, self.shapes, *steps)
 
-    def _shard(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
-        """Return the range of seeds and the range of rows of a batch that a device holds."""
-        shape = jax.tree.leaves(self.shapes)[0].shape
-        (first, last, _), (start, stop, _) = (index[a].indices(shape[a]) for a in (0, 3))
-        return first, last, start, stop
-
     def _read_step(self, step: int) -> PyTree:
         """Return for each array the shards (M, A, R, ...) of one step, by `_shard`."""
-        size = self._config.batch_size
-        starts = range(0, self._config.gradient_accumulation_steps * size, size)
+        size, number = self._config.batch_size, self._config.gradient_accumulation_steps
 
         def read(first, last, start, stop):
-            rows = [slice(begin + start, begin + stop) for begin in starts]
-            by_seed = [
-                [self._read(seed, step, row) for row in rows]
+            batches = [
+                self._read(seed, step, slice(i * size + start, i * size + stop))
                 for seed in self._config.seed_range[first:last]
+                for i in range(number)
             ]
             return jax.tree.map(
-                lambda *a: np.reshape(np.stack(a), (len(by_seed), len(rows), *a[0].shape)),
-                *(batch for batches in by_seed for batch in batches),
+                lambda *a: np.stack(a).reshape(last - first, number, *a[0].shape), *batches
             )
 
         shards = {shard: read(*shard) for shard in self._shards}
@@ -209,7 +202,7 @@ class PrefetchingLoader(Loader):
     def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
         size = config.batch_size
 
-        def on_batch(index, function):
+        def on_batch(function, index):
             rows = jax.tree.map(lambda a: a[index], data)
             batch = strategy.constrain_batch(task.unpack_rows(rows))
             return function(batch, index * size, size)
@@ -241,16 +234,13 @@ def map_dataset(make: Callable[[int], Sequence[Any]]) -> Callable[..., Prefetchi
         make: seed -> dataset, whose examples are pytrees of arrays of equal shapes. An example
             must not be None: filter the source, not the `MapDataset`.
     """
-    datasets: dict[int, Sequence[Any]] = {}
+    dataset = cache(make)
 
     def load(config: TrainingConfig, mesh: Mesh) -> PrefetchingLoader:
         size = config.gradient_accumulation_steps * config.batch_size
 
         def read(seed: int, step: int, rows: slice) -> PyTree:
-            if seed not in datasets:
-                datasets[seed] = make(seed)
-            dataset = datasets[seed]
-            examples = [dataset[step * size + row] for row in range(rows.start, rows.stop)]
+            examples = [dataset(seed)[step * size + row] for row in range(rows.start, rows.stop)]
             return jax.tree.map(lambda *a: np.stack([np.asarray(x) for x in a]), *examples)
 
         return PrefetchingLoader(read, config, mesh)

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from tlite.errors import UserError
 from tlite.functional import causal_mask, fused_attention, mixed_attention
 from tlite.models import Attention, GeneratorConfig
-from tlite.models.config import unsupported_attention_kwargs
+from tlite.models.config import block_pattern, unsupported_attention_kwargs
 from tlite.models.parameters import is_matrix, name_of_path
 
 Precision = Literal["float32", "mixed", "auto"]
@@ -22,34 +22,24 @@ MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save
 CHUNKS_FROM_LENGTH, CHUNK_SIZE = 512, 64  # of causal attention (LOG, 2026-11-24)
 ATTENTIONS_BY_SPEED = ("exact", "mixed", "fused")
 CPU_INFO = Path("/proc/cpuinfo")
-NO_BFLOAT16 = "this CPU has no bfloat16 products"
 
 
-def choose_precision(setting: Precision) -> tuple[Precision, str]:
-    """Return the precision of a run and the reason: "auto" is "mixed" on bfloat16 hardware.
+def choose_precision(setting: Precision) -> Precision:
+    """Return the precision of a run: "auto" is "mixed" on bfloat16 hardware.
 
     Some versions of XLA refuse bfloat16 products inside a loop, so one is compiled here.
 
     Raises:
         UserError: the setting is "mixed", and XLA refuses it.
     """
-    if setting == "float32":
-        platform = jax.default_backend().upper()
-        full = f" (in full, not the faster default of a {platform})"
-        return "float32", "float32" + full * (platform != "CPU")
-    hardware = bfloat16_hardware()
-    if setting == "auto" and not hardware:
-        return "float32", f"float32, as {NO_BFLOAT16}"
-    try:
-        _try_attention()
-    except Exception as error:  # XLA's own, of no documented type
-        refused = f"XLA refuses bfloat16 products here ({type(error).__name__})"
-        if setting == "mixed":
-            raise UserError(f"mixed precision is not possible: {refused}") from error
-        return "float32", f"float32, as {refused}"
-    if hardware:
-        return "mixed", f"mixed (bfloat16 products by {hardware})"
-    return "mixed", f"mixed, though {NO_BFLOAT16}: float32 may be faster"
+    if setting == "float32" or (setting == "auto" and not bfloat16_hardware()):
+        return "float32"
+    if (error := attention_error(mixed_attention)) is None:
+        return "mixed"
+    if setting == "auto":
+        return "float32"
+    reason = f"XLA refuses bfloat16 products here ({type(error).__name__})"
+    raise UserError(f"mixed precision is not possible: {reason}") from error
 
 
 def bfloat16_hardware() -> str:
@@ -65,84 +55,81 @@ def bfloat16_hardware() -> str:
 
 
 def choose_products(model, precision: Precision, fastest: str = "fused"):
-    """Return a model's config with "auto" resolved: the attention function, and the head's product.
+    """Return a model's config with "auto" resolved, in attention and in the head's product.
 
     Args:
         fastest: the fastest of ATTENTIONS_BY_SPEED that "auto" may become.
     """
-    head = getattr(model, "head", None)
-    if getattr(head, "product", None) == "auto":
+    changes = {}
+    if getattr(getattr(model, "head", None), "product", None) == "auto":
         product = "mixed" if precision == "mixed" else "exact"
-        model = dataclasses.replace(model, head=dataclasses.replace(head, product=product))
-    if not hasattr(model, "attention"):
-        return model  # a logistic regression
-    decide = partial(_choose_attention, model=model, precision=precision, fastest=fastest)
-
-    def decide_block(block):
-        return dataclasses.replace(block, attention=decide(block.attention))
-
-    block = model.block
-    block = tuple(map(decide_block, block)) if isinstance(block, tuple) else decide_block(block)
-    decided = dataclasses.replace(model, attention=decide(model.attention), block=block)
-    return model if decided == model else decided
+        changes["head"] = dataclasses.replace(model.head, product=product)
+    if hasattr(model, "attention"):  # not a logistic regression
+        choose = partial(_choose_attention, model=model, precision=precision, fastest=fastest)
+        blocks = [
+            dataclasses.replace(block, attention=choose(block.attention))
+            for block in block_pattern(model).values()
+        ]
+        changes["attention"] = choose(model.attention)
+        changes["block"] = tuple(blocks) if isinstance(model.block, tuple) else blocks[0]
+    return dataclasses.replace(model, **changes)
 
 
-def _choose_attention(part, *, model, precision: Precision, fastest: str):
+def _choose_attention(attention, *, model, precision: Precision, fastest: str):
     """Return an attention layer of a model with "auto" resolved."""
-    if not isinstance(part, Attention) or part.function != "auto":
-        return part
-    is_fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH and fastest != "exact"
-    is_fast = is_fast and not part.dropout
-    is_fast = is_fast and not unsupported_attention_kwargs(mixed_attention, part, model)
-    name = "mixed" if is_fast else "exact"
-    name = "fused" if is_fast and fastest == "fused" and _has_fused(model) else name
-    is_long = isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH
-    # The fused kernel skips masked products by itself; chunks have no dropout of weights.
-    chunked = is_long and name != "fused" and not part.dropout
-    rows = 0 if name == "fused" else part.query_chunk_size or CHUNK_SIZE * chunked
-    return dataclasses.replace(part, function=name, query_chunk_size=rows)
+    if not isinstance(attention, Attention) or attention.function != "auto":
+        return attention
+    name, chunk_size = "exact", attention.query_chunk_size
+    if (
+        precision == "mixed"
+        and model.context >= MIXED_FROM_LENGTH
+        and fastest != "exact"
+        and not attention.dropout
+        and not unsupported_attention_kwargs(mixed_attention, attention, model)
+    ):
+        name = "mixed"
+        if fastest == "fused" and jax.default_backend() == "gpu":
+            name = "mixed" if attention_error(fused_attention, model.head_dim) else "fused"
+    if name == "fused":
+        chunk_size = 0  # the kernel skips masked products by itself
+    elif isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH:
+        # Chunks have no dropout of weights.
+        chunk_size = chunk_size or (0 if attention.dropout else CHUNK_SIZE)
+    return dataclasses.replace(attention, function=name, query_chunk_size=chunk_size)
 
 
 def attention_of_all(models: Iterable, precision: Precision) -> str:
-    """Return the fastest of ATTENTIONS_BY_SPEED that all models support.
+    """Return the fastest of ATTENTIONS_BY_SPEED that all models support; a user's is "exact".
 
-    The variants of a study then do not differ in rounding. A user's function counts as exact.
+    The variants of a study then do not differ in rounding.
     """
-    parts = [getattr(choose_products(model, precision), "attention", None) for model in models]
-    names = [getattr(part, "function", None) for part in parts if part is not None]
+    layers = [getattr(choose_products(model, precision), "attention", None) for model in models]
+    names = [getattr(layer, "function", None) for layer in layers if layer is not None]
     known = [name if name in ATTENTIONS_BY_SPEED else "exact" for name in names]
     return min(known, key=ATTENTIONS_BY_SPEED.index, default="fused")
 
 
-def _has_fused(model) -> bool:
-    """True on a GPU whose cuDNN has a kernel for heads of this width."""
-    if jax.default_backend() != "gpu":
-        return False
-    try:
-        _try_attention(fused_attention, model.head_dim)
-    except Exception:  # cuDNN's own, of no documented type
-        return False
-    return True
-
-
-def _try_attention(attention=mixed_attention, width: int = 16) -> None:
-    """Compile and run a gradient of attention in a loop; raises if XLA refuses its products."""
+def attention_error(function: Callable, head_dim: int = 16) -> Exception | None:
+    """Return XLA's error if it can't run a gradient of attention in a loop, or None."""
     mask = causal_mask(128)
 
     def body(_, x):
-        return x - jax.grad(lambda x: attention(x, x, x, mask)[0].sum())(x)
+        return x - jax.grad(lambda x: function(x, x, x, mask)[0].sum())(x)
 
-    jax.block_until_ready(
-        jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 2, 128, width)))
-    )
+    program = jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))
+    try:
+        jax.block_until_ready(program(jnp.ones((2, 2, 128, head_dim))))
+    except Exception as error:  # XLA's and cuDNN's have no documented type
+        return error
+    return None
 
 
 def with_precision(model, precision: Precision):
     """Return a model, or arrays by name, with matrices (`is_matrix`) in bfloat16 or float32.
 
     `functional.linear` then multiplies bfloat16 and sums in float32; `x @ matrix` of a user's layer
-    uses the rounded matrix in float32. Embeddings, norms, softmax and loss stay in float32, and so
-    do the parameters that the optimizer updates: the cast is part of each step.
+    uses the rounded matrix in float32. Embeddings, norms, softmax, loss and the parameters that the
+    optimizer updates stay in float32: the cast is part of each step.
     """
     dtype = jnp.bfloat16 if precision == "mixed" else jnp.float32
 

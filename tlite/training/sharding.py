@@ -8,6 +8,7 @@ partitioner inserts the exchanges (Xu et al. 2021, "GSPMD").
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,58 +29,48 @@ MIN_SHARDED_PARAMETERS = 2**28  # 4 GiB with gradients and Adam's two means
 MIN_SHARDED_SIZE = 2**16  # elements of an array; a smaller one is not worth an exchange
 
 
-def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, examples: int) -> Mesh:
-    """Return the mesh ("replica", "data", "model") over as many devices as seeds and batch divide.
+def make_mesh(
+    devices: list, config: TrainingConfig, examples: int, *, sharded: bool = False
+) -> tuple[Mesh, list[str]]:
+    """Return the mesh ("replica", "data", "model"), and warnings about what it leaves unused.
 
     Seeds are spread over the devices first, then the examples of a batch over "data" and "model";
-    the parameters of a sharded model lie over these two as well. Each process contributes equally
-    many devices.
+    the parameters of a sharded model are divided over these two as well. Each process contributes
+    equally many devices, as many as seeds and batch divide.
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
+        sharded: True if the parameters are sharded (FSDP).
 
     Raises:
         UserError: a process would have no device.
     """
-    processes = sorted({device.process_index for device in devices})
-    by_process = [[d for d in devices if d.process_index == index] for index in processes]
-    available = min(map(len, by_process)) * len(processes)
+    by_process: dict[int, list] = {}
+    for device in devices:
+        by_process.setdefault(device.process_index, []).append(device)
+    available = min(map(len, by_process.values())) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
-    is_fsdp = is_sharded(config, num_parameters)
-    inner = math.gcd(shards, config.fsdp_inner) if is_fsdp else 1
-    shape = replicas, shards // inner, inner
-    number = math.prod(shape)
-    if number % len(processes):
+    inner = math.gcd(shards, config.fsdp_inner) if sharded else 1
+    per_process, rest = divmod(replicas * shards, len(by_process))
+    if rest:
         raise UserError(
-            f"batch_size {config.batch_size} is not divisible by {len(processes)} processes: "
+            f"batch_size {config.batch_size} is not divisible by {len(by_process)} processes: "
             "change the number of processes or --batch-size"
         )
-    chosen = [d for devices in by_process for d in devices[: number // len(processes)]]
-    return Mesh(np.array(chosen).reshape(shape), AXES)
-
-
-def mesh_warnings(num_devices: int, mesh: Mesh, config: TrainingConfig) -> list[str]:
-    """Return one warning for idle devices and one for a `fsdp_inner` that has no effect."""
-    warnings, (seeds, data, model) = [], mesh.devices.shape
-    if idle := num_devices - mesh.size:
+    warnings = []
+    if idle := len(devices) - replicas * shards:
         warnings.append(
-            f"batch_size {config.batch_size} is not divisible by {num_devices // seeds} devices: "
-            f"{idle} of {num_devices} devices stay idle"
+            f"batch_size {config.batch_size} is not divisible by {len(devices) // replicas} "
+            f"devices: {idle} of {len(devices)} devices stay idle"
         )
-    if config.fsdp_inner != model:
+    if config.fsdp_inner != inner:
         warnings.append(
-            f"fsdp_inner is {model}, not {config.fsdp_inner}: it must divide the "
-            f"{data * model} devices that share a batch, and the model must be sharded"
+            f"fsdp_inner is {inner}, not {config.fsdp_inner}: it must divide the {shards} devices "
+            "that share a batch, and the model must be sharded"
         )
-    return warnings
-
-
-def is_sharded(config: TrainingConfig, num_parameters: int) -> bool:
-    """True if the parameters of a model of this size are sharded (FSDP)."""
-    if config.sharding == "auto":
-        return num_parameters >= MIN_SHARDED_PARAMETERS
-    return config.sharding == "fsdp"
+    used = [device for _, local in sorted(by_process.items()) for device in local[:per_process]]
+    return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
 
 
 def partition(
@@ -113,14 +104,9 @@ def unsharded_arrays(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> list[str]:
     """Return the names of large arrays that no mesh axis divides; each device has all of them."""
-    specs = partition(shapes, mesh)
-    return [
-        name
-        for name, leaf in shapes.items()
-        if math.prod(shape_in_block(name, leaf)) >= MIN_SHARDED_SIZE
-        and not any(specs[name])
-        and mesh.size > 1
-    ]
+    names = [name for name, spec in partition(shapes, mesh).items() if not any(spec)]
+    sizes = {name: math.prod(shape_in_block(name, shapes[name])) for name in names}
+    return [name for name in names if sizes[name] >= MIN_SHARDED_SIZE and mesh.size > 1]
 
 
 class ShardingStrategy:
@@ -175,8 +161,7 @@ class FSDP(ShardingStrategy):
 
     def shard_batch(self, batch: PyTree) -> PyTree:
         """Return the batch, sharded over the devices."""
-        spec = lambda a: PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1))  # noqa: E731
-        return jax.tree.map(lambda a: self._put(a, spec(a)), batch)
+        return jax.tree.map(lambda a: self._put(a, PartitionSpec(BATCH_AXES)), batch)
 
     constrain_batch = shard_batch
 
@@ -204,8 +189,7 @@ def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
             return a
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) or jax.process_count() == 1:
             return jax.device_put(a, sharding)
-        host = np.asarray(a)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+        return jax.make_array_from_callback(a.shape, sharding, np.asarray(a).__getitem__)
 
     return jax.tree.map(one, tree)
 
@@ -214,13 +198,12 @@ def replicate(tree: PyTree, mesh: Mesh) -> PyTree:
     """Put arrays on every device of the mesh; the devices of a CPU share one copy."""
     if mesh.local_devices[0].platform != "cpu":
         return put(tree, mesh, PartitionSpec())
-    sharding = NamedSharding(mesh, PartitionSpec())
 
     def one(a):
         # XLA uses a host buffer without a copy if it is aligned as XLA's own.
         host = np.asarray(jax.device_put(a, mesh.local_devices[0]))
-        shards = [jax.device_put(host, device, may_alias=True) for device in mesh.local_devices]
-        return jax.make_array_from_single_device_arrays(host.shape, sharding, shards)
+        sharding = NamedSharding(mesh, PartitionSpec())
+        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
 
     return jax.tree.map(one, tree)
 
@@ -242,11 +225,11 @@ def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0
         OutOfMemory: it does not fit; the message has both sizes in GiB.
     """
     if devices[0].platform == "cpu":
-        needed, free = needed * len(devices) + replicated, free_memory()
+        needed, free = needed * len(devices), free_memory()
     else:
-        needed += replicated
         stats = devices[0].memory_stats() or {}
         free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or None
+    needed += replicated
     if free is not None and needed > free:
         raise OutOfMemory(
             f"{what} would need {in_gib(needed)} of memory, and {in_gib(free)} are free"
@@ -267,19 +250,19 @@ def out_of_memory(what: str) -> Iterator[None]:
 
 def free_memory() -> int | None:
     """Return the free bytes of the machine, or of this process's control group if fewer."""
-    sizes_free, group = [], Path("/sys/fs/cgroup")
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        sizes = dict(line.split()[:2] for line in lines)
-        sizes_free.append(int(sizes["MemAvailable:"]) * 1024)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
-        parts = dict(line.split() for line in lines)
+    sizes, group = [], Path("/sys/fs/cgroup")
+
+    def read(path: Path, name: str) -> int:
+        return int(re.search(rf"^{name}:?\s*(\d+)", path.read_text("ascii"), re.MULTILINE)[1])
+
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        sizes.append(read(Path("/proc/meminfo"), "MemAvailable") * 1024)
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        free = read(group / "memory.max", "") - read(group / "memory.current", "")
         # The file cache counts as used, but is released when memory is needed.
-        free = int(parts["inactive_file"]) + int(parts["active_file"])
-        free -= int((group / "memory.current").read_text(encoding="ascii"))
-        sizes_free.append(int((group / "memory.max").read_text(encoding="ascii")) + free)
-    return min(sizes_free, default=None)
+        cache = (read(group / "memory.stat", f"{kind}active_file") for kind in ("in", ""))
+        sizes.append(free + sum(cache))
+    return min(sizes, default=None)
 
 
 def in_gib(size: int) -> str:

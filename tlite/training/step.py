@@ -95,7 +95,7 @@ def train_step(
         return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
     on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
-    accumulated = summed(lambda i: on_batch(i, gradient_of), config.gradient_accumulation_steps)
+    accumulated = summed(partial(on_batch, gradient_of), config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     optimizer = make_optimizer(config)

@@ -1,4 +1,4 @@
-"""The compiled core of training: many steps a call, several seeds at once, over many devices.
+"""The compiled core of training: several steps, seeds and devices in one program.
 
 The state is a tree of arrays by name, each with a leading axis of the run's seeds. Devices form a
 mesh of ("replica", "data", "model"): seeds are spread over them first, then each batch, then, of a
@@ -8,11 +8,13 @@ large model, each array (`sharding`).
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
@@ -24,24 +26,16 @@ from tlite.training.config import TrainingConfig
 from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
 from tlite.training.sharding import (
     FSDP,
+    MIN_SHARDED_PARAMETERS,
     DataParallel,
     bytes_per_device,
     check_fits,
-    is_sharded,
     make_mesh,
-    mesh_warnings,
     out_of_memory,
     partition,
     put,
 )
-from tlite.training.step import (
-    INIT,
-    Task,
-    TrainState,
-    fold_in,
-    make_optimizer,
-    train_step,
-)
+from tlite.training.step import INIT, Task, TrainState, fold_in, make_optimizer, train_step
 
 
 class Trainer:
@@ -64,46 +58,38 @@ class Trainer:
                 f"label_smoothing is {config.label_smoothing} in the config, but "
                 f"{task.label_smoothing} in the task: give the task the same label_smoothing"
             )
-        self.task = task
+        self.task, self._data, self._compiled_train = task, data, None
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.shapes = named_arrays(self.model)
-        self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
+        self.num_parameters = optax.tree.size(self.shapes)
+        is_large = self.num_parameters >= MIN_SHARDED_PARAMETERS
+        self.sharded = {"auto": is_large, "fsdp": True}.get(config.sharding, False)
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
-        devices = devices or jax.devices()
-        self.mesh = make_mesh(devices, config, self.num_parameters, examples)
-        self.mesh_warnings = mesh_warnings(len(devices), self.mesh, config)
+        self.mesh, self.mesh_warnings = make_mesh(
+            devices or jax.devices(), config, examples, sharded=self.sharded
+        )
         self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # shards of a batch
-        self.config = config = config.with_microbatches(self.num_shards)
-        self.sharded = is_sharded(config, self.num_parameters)
+        self.config = config.with_microbatches(self.num_shards)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
-        self._strategy = DataParallel(self.num_shards)
-        if self.sharded:
-            self._strategy = FSDP(self.mesh, self.specs)
-        # Of several processes each can read the losses: they lie on every device.
+        self._strategy = (
+            FSDP(self.mesh, self.specs) if self.sharded else DataParallel(self.num_shards)
+        )
+        # Results lie on every device if several processes read them.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("replica")
-        self._of_results = NamedSharding(self.mesh, spec)
+        self._result_sharding = NamedSharding(self.mesh, spec)
         self._to_model = from_named_arrays(self.model)
-        self._data = data
-        self._compiled_train = None
         self._evaluate = jax.jit(
             self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
-            out_shardings=self._of_results,
+            out_shardings=self._result_sharding,
         )
-
-    @property
-    def _dataset_bytes(self) -> int:
-        """Bytes of data that will lie on the devices and is not allocated yet."""
-        if callable(self._data) or "loader" in self.__dict__:
-            return 0
-        return sum(a.nbytes for a in jax.tree.leaves(self._data))
 
     @cached_property
     def loader(self) -> Loader:
-        """What training reads; arrays in memory are put on the devices here."""
+        """Source of batches; arrays in memory are put on the devices here."""
         if callable(self._data):
             return self._data(self.config, self.mesh)
-        kind = BucketedDataset if self.task.buckets else DeviceDataset
-        return kind(self._data, self.mesh)
+        dataset = BucketedDataset if self.task.buckets else DeviceDataset
+        return dataset(self._data, self.mesh)
 
     def init(self, parameters: Mapping[str, ArrayLike] | None = None) -> TrainState:
         """Return the state before the first step, with a leading axis of seeds.
@@ -116,60 +102,57 @@ class Trainer:
             UserError: not enough memory.
         """
         self.check_fits()
-        start = parameters or {}
-
-        def drawn(state):
-            missing = {n: a for n, a in state.parameters.items() if n not in start}
-            return state._replace(parameters=missing)
-
-        # Only what is returned is computed.
-        state = jax.jit(lambda: drawn(self._init()), out_shardings=drawn(self._shardings()))()
-        for name, array in start.items():
+        start = {}
+        for name, array in (parameters or {}).items():
             shape = self.abstract_state.parameters[name]
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
-            state.parameters[name] = put(array, self.mesh, shape.sharding.spec)
-        return state._replace(parameters={name: state.parameters[name] for name in self.shapes})
+            start[name] = put(array, self.mesh, shape.sharding.spec)
+
+        def draw(start):
+            state = jax.vmap(self._init)(self._seeds)
+            # XLA does not compute the arrays that are replaced.
+            return state._replace(parameters=state.parameters | start)
+
+        shardings = jax.tree.map(attrgetter("sharding"), self.abstract_state)
+        return jax.jit(draw, donate_argnums=0, out_shardings=shardings)(start)
+
+    def _init(self, seed: Int[Array, ""]) -> TrainState:
+        """Return the state of one seed before the first step."""
+        key = jax.random.key(seed)
+        parameters = named_arrays(self.task.init(fold_in(key, INIT)))
+        slots = make_optimizer(self.config).init(parameters)
+        return TrainState(parameters, slots, key, jnp.float32(self.config.learning_rate))
 
     @cached_property
     def abstract_state(self) -> TrainState:
-        """The train state as shapes with shardings; nothing is computed.
-
-        Optimizer slots are sharded like their parameter.
-        """
+        """The train state as shapes with shardings; optimizer slots have their parameter's."""
 
         def with_sharding(path, leaf):
-            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-            spec = self.specs.get(names[-1], ()) if names else ()
+            spec = self.specs.get(getattr(path[-1], "key", None), ())
             sharding = NamedSharding(self.mesh, PartitionSpec("replica", *spec))
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+            return jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=sharding
+            )  # not weakly typed
 
-        return jax.tree_util.tree_map_with_path(with_sharding, jax.eval_shape(self._init))
-
-    def _shardings(self) -> TrainState:
-        return jax.tree.map(lambda leaf: leaf.sharding, self.abstract_state)
+        state = jax.eval_shape(jax.vmap(self._init), self._seeds)
+        return jax.tree_util.tree_map_with_path(with_sharding, state)
 
     def place(self, state: TrainState) -> TrainState:
         """Put restored parameters and optimizer slots on the devices, with the seeds' own keys."""
         # Keys are created on the devices: they can't be passed between processes.
-        by_seed = NamedSharding(self.mesh, PartitionSpec("replica"))
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=by_seed)()
-        rates = jnp.full(self.config.seeds, self.config.learning_rate, jnp.float32)
-        state = state._replace(key=None, learning_rate=rates)
-        shardings = self._shardings()._replace(key=None)
-        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), state, shardings)
+        sharding = self.abstract_state.key.sharding
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds), out_shardings=sharding)()
+        rates = np.full(self.config.seeds, self.config.learning_rate, np.float32)
+        placed = jax.tree.map(
+            lambda a, to: put(a, self.mesh, to.sharding.spec),
+            state._replace(key=None, learning_rate=rates),
+            self.abstract_state._replace(key=None),
+        )
         return placed._replace(key=keys)
 
-    def _init(self) -> TrainState:
-        def init(seed):
-            key = jax.random.key(seed)
-            parameters = named_arrays(self.task.init(fold_in(key, INIT)))
-            state = make_optimizer(self.config).init(parameters)
-            return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
-
-        return jax.vmap(init)(self._seeds())
-
-    def _seeds(self) -> Int[Array, "M"]:
-        return jnp.arange(self.config.seed_range.start, self.config.seed_range.stop)
+    @property
+    def _seeds(self) -> Int[np.ndarray, "M"]:
+        return np.array(self.config.seed_range, np.int32)
 
     def dispatch(
         self, state: TrainState, step: int, num_steps: int
@@ -204,12 +187,13 @@ class Trainer:
         state, history = self.dispatch(state, step, num_steps)
         return state, self.read(history, num_steps)
 
-    def lower(self) -> Any:
+    def lower(self) -> jax.stages.Lowered:
         """Return the training program, not compiled yet."""
+        shardings = jax.tree.map(attrgetter("sharding"), self.abstract_state)
         function = jax.jit(
             self._over_mesh(self._train_here, self.loader.specs, PartitionSpec(), PartitionSpec()),
             donate_argnums=0,
-            out_shardings=(self._shardings(), self._of_results),
+            out_shardings=(shardings, self._result_sharding),
         )
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
@@ -233,7 +217,7 @@ class Trainer:
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            needed -= self.loader.nbytes + bytes_per_device(state)  # allocated already
+            needed -= bytes_per_device((state, self.loader.data))  # allocated already
             batch = f"training with a batch of {self.config.batch_size:,}"
             check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
@@ -286,10 +270,14 @@ class Trainer:
         Nothing is compiled or allocated.
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
-        what = f"training {number}{self.num_parameters:,} parameters"
         state = self.abstract_state
-        needed = bytes_per_device(state) + bytes_per_device(state.parameters)  # the gradients
-        check_fits(what, needed, self.mesh.local_devices, replicated=self._dataset_bytes)
+        is_allocated = callable(self._data) or "loader" in self.__dict__
+        check_fits(
+            f"training {number}{self.num_parameters:,} parameters",
+            bytes_per_device((state, state.parameters)),  # gradients have the parameters' sizes
+            self.mesh.local_devices,
+            replicated=0 if is_allocated else sum(a.nbytes for a in jax.tree.leaves(self._data)),
+        )
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
         """Wrap `function` of a state and more in `shard_map`.
@@ -329,7 +317,7 @@ class Trainer:
         step = partial(
             train_step, self.task, self.config, self._to_model, self._strategy, loader.micro_batches
         )
-        step = vmap_over_seeds(step, loader.seed_axis, is_sequential=loader.is_sequential)
+        step = partial(map_seeds, step, loader.seed_axis, loader.is_sequential)
         step = jax.jit(step, inline=True)  # traced once, for its shapes and in the loop
 
         def body(index, carry):
@@ -360,27 +348,23 @@ class Trainer:
             sums, each = jax.lax.map(sums_of_batch, batches)
             return strategy.psum(jax.tree.map(lambda a: a.sum(0), sums)), strategy.all_gather(each)
 
-        return vmap_over_seeds(evaluate)(parameters, batches)
+        return map_seeds(evaluate, None, False, parameters, batches)
 
 
-def vmap_over_seeds(
-    function: Callable, data_axis: int | None = None, *, is_sequential: bool = False
-) -> Callable:
-    """Map `function(state, data, ...)` over the leading axis of the state, at no cost for one seed.
+def map_seeds(
+    function: Callable, data_axis: int | None, is_sequential: bool, state: PyTree, data, *others
+) -> PyTree:
+    """Map `function(state, data, *others)` over the seeds, the leading axis of `state`.
 
     Args:
         data_axis: axis of `data` for the seeds; None if they share it.
         is_sequential: compute one seed after the other.
     """
-
-    def mapped(state, data, *others):
-        if is_sequential:
-            return jax.lax.map(lambda one: function(one, data, *others), state)
-        if jax.tree.leaves(state)[0].shape[0] > 1:
-            axes = 0, data_axis, *(None for _ in others)
-            return jax.vmap(function, in_axes=axes)(state, data, *others)
-        first = partial(jax.tree.map, lambda a: a[0])
-        data = data if data_axis is None else first(data)
-        return jax.tree.map(lambda a: a[None], function(first(state), data, *others))
-
-    return mapped
+    if is_sequential:
+        return jax.lax.map(lambda one: function(one, data, *others), state)
+    if jax.tree.leaves(state)[0].shape[0] > 1:
+        axes = 0, data_axis, *(None for _ in others)
+        return jax.vmap(function, in_axes=axes)(state, data, *others)
+    first = partial(jax.tree.map, itemgetter(0))  # vmap over one seed is slower
+    data = data if data_axis is None else first(data)
+    return jax.tree.map(lambda a: a[None], function(first(state), data, *others))
