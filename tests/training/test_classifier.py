@@ -1,4 +1,4 @@
-"""The task of a classifier: which texts make a batch, and what is summed over them."""
+"""The task of a classifier: its batches, loss and scores."""
 
 import dataclasses
 from functools import partial
@@ -26,17 +26,17 @@ CONTEXT, WORDS = 6, 9
 TRAINING = TrainingConfig(batch_size=8, learning_rate=3e-3, precision="float32")
 
 
-def logistic(classes=3, seed=0, scale=1.0):
-    """A logistic regression that leans to one side or another."""
+def logistic(classes=3):
+    """Return a logistic regression with random weights."""
     config = LogisticConfig(vocabulary_size=WORDS, num_classes=classes, context=CONTEXT)
     model = LogisticRegression(config)
-    random = np.random.default_rng(seed)
-    model.weights[...] = scale * random.normal(size=(WORDS, classes)).astype(np.float32)
+    weights = np.random.default_rng(0).normal(size=(WORDS, classes))
+    model.weights[...] = weights.astype(np.float32)
     return model
 
 
 def task_of(classes=3, **settings):
-    """The task of a logistic regression, each replica's its own."""
+    """Return the task of a logistic regression whose bias differs by seed."""
 
     def init(rng):
         model = logistic(classes)
@@ -46,9 +46,9 @@ def task_of(classes=3, **settings):
     return classifier_task(logistic(classes).config, **settings)._replace(init=init)
 
 
-def texts(number, *, classes=3, sentences=None, seed=0):
-    """Tokens with padding at the end of each row, and labels."""
-    random = np.random.default_rng(seed)
+def texts(number, *, classes=3, sentences=None):
+    """Return tokens with padding at the end of each row, and labels."""
+    random = np.random.default_rng(0)
     shape = (number,) if sentences is None else (number, sentences)
     lengths = random.integers(1, CONTEXT + 1, shape)
     tokens = random.integers(0, WORDS, (*shape, CONTEXT), dtype=np.int32)
@@ -71,21 +71,19 @@ def log_softmax(logits):
 # Batches of training
 
 
+draw = jax.jit(task_of().draw, static_argnums=3)
+
+
 @pytest.mark.parametrize(("number", "size"), [(7, 3), (5, 16)])
 def test_every_example_comes_once_an_epoch(number, size):
-    data = np.arange(number)[:, None], 100 + np.arange(number)
-    epochs = 3
-    draw = jax.jit(task_of().draw, static_argnums=3)
-    batches = [
-        jax.device_get(draw(data, jax.random.key(1), step, size))
-        for step in range(-(-epochs * number // size))
-    ]
+    data, epochs = (np.arange(number)[:, None], 100 + np.arange(number)), 3
+    key, steps = jax.random.key(1), range(-(-epochs * number // size))
+    batches = [jax.device_get(draw(data, key, step, size)) for step in steps]
     for tokens, labels in batches:
         assert tokens.shape == (size, 1)
         np.testing.assert_array_equal(labels, 100 + tokens[:, 0])
     drawn = np.concatenate([tokens[:, 0] for tokens, _ in batches])
-    orders = drawn[: epochs * number].reshape(epochs, number)
-    for order in orders:
+    for order in drawn[: epochs * number].reshape(epochs, number):
         np.testing.assert_array_equal(np.sort(order), np.arange(number))
 
 
@@ -99,14 +97,12 @@ def test_epoch_and_index_do_not_overflow(step, size, num_examples):
 def test_an_epoch_beyond_2_to_31_examples_has_every_example():
     data, step, size = (np.arange(7)[:, None], np.arange(7)), 2**30 + 3, 7
     assert step * size % 7 == 0
-    draw = jax.jit(task_of().draw, static_argnums=3)
     _, labels = draw(data, jax.random.key(1), jnp.int32(step), size)
     np.testing.assert_array_equal(np.sort(labels), np.arange(7))
 
 
 def test_the_order_differs_by_epoch_and_by_key():
     data = np.arange(50)[:, None], np.arange(50)
-    draw = jax.jit(task_of().draw, static_argnums=3)
     both = [(jax.random.key(seed), epoch) for seed in (0, 1) for epoch in (0, 1)]
     assert len({tuple(draw(data, key, epoch, 50)[1].tolist()) for key, epoch in both}) == 4
 
@@ -117,19 +113,18 @@ def test_the_order_differs_by_epoch_and_by_key():
 @pytest.mark.parametrize(
     ("number", "size", "shards", "sentences"), [(7, 3, 2, None), (8, 8, 4, 2), (5, 16, 1, 2)]
 )
-def test_batches_hold_every_text_once_and_weigh_the_rest_zero(number, size, shards, sentences):
-    given = texts(number, sentences=sentences)
-    tokens, labels, weights = jax.device_get(
-        in_batches((*given, np.ones(number, np.float32)), size, shards)
-    )
-    batch = labels.shape[1]
-    assert batch % shards == 0
-    assert size <= batch < size + shards
+def test_batches_hold_every_text_once_and_weigh_padding_zero(number, size, shards, sentences):
+    data = texts(number, sentences=sentences)
+    batches = in_batches((*data, np.ones(number, np.float32)), size, shards)
+    tokens, labels, weights = jax.device_get(batches)
+    batch_size = labels.shape[1]
+    assert batch_size % shards == 0
+    assert size <= batch_size < size + shards
     assert weights.shape == labels.shape == tokens.shape[:2]
-    assert labels.size < number + batch
+    assert labels.size < number + batch_size
     flat = [a.reshape(-1, *a.shape[2:]) for a in (tokens, labels)]
-    for rows, wanted in zip(flat, given, strict=True):
-        np.testing.assert_array_equal(rows[:number], wanted)
+    for rows, expected in zip(flat, data, strict=True):
+        np.testing.assert_array_equal(rows[:number], expected)
     np.testing.assert_array_equal(weights.ravel(), np.arange(labels.size) < number)
 
 
@@ -141,15 +136,14 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     training = dataclasses.replace(TRAINING, seeds=2, label_smoothing=0.1)
     task = task_of(classes, label_smoothing=0.1)  # in training only
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
-    replicas = trainer.init()
-    shards = trainer.num_shards
-    batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, shards)
-    means = validate(trainer, replicas.parameters, batches)
-    for replica, one in enumerate(trainer.models(replicas.parameters)):
-        log_p = log_softmax(joined_of(one, tokens))
+    parameters = trainer.init().parameters
+    batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, trainer.num_shards)
+    means = validate(trainer, parameters, batches)
+    for seed, model in enumerate(trainer.models(parameters)):
+        log_p = log_softmax(joined_of(model, tokens))
         loss = -log_p[np.arange(21), labels].mean()
-        assert means["loss"][replica] == pytest.approx(loss, abs=1e-5)
-        assert means["accuracy"][replica] == pytest.approx((log_p.argmax(-1) == labels).mean())
+        assert means["loss"][seed] == pytest.approx(loss, abs=1e-5)
+        assert means["accuracy"][seed] == pytest.approx((log_p.argmax(-1) == labels).mean())
 
 
 # Losses
@@ -181,12 +175,12 @@ def test_a_text_counts_as_one_however_many_sentences_it_has():
     assert float(sums["loss"][1]) == 12
 
 
-def test_a_texts_probability_is_the_parabolic_average_of_its_sentences():
+def test_a_texts_probability_is_the_parabolic_average():
     tokens, labels = texts(12, classes=2, sentences=4)
     model = logistic(2)
-    of_sentences = np.exp(log_softmax(logits_of(model, tokens)))[..., 1]
+    by_sentence = np.exp(log_softmax(logits_of(model, tokens)))[..., 1]
     written = (tokens >= 0).any(-1)
-    averages = [parabolic_average(p, w) for p, w in zip(of_sentences, written, strict=True)]
+    averages = [parabolic_average(p, w) for p, w in zip(by_sentence, written, strict=True)]
     joined = np.exp(log_softmax(joined_of(model, tokens)))
     np.testing.assert_allclose(joined[:, 1], averages, atol=1e-5)
     np.testing.assert_allclose(joined.sum(-1), 1, atol=1e-6)
@@ -197,39 +191,36 @@ def test_a_texts_probability_is_the_parabolic_average_of_its_sentences():
 
 def test_sentences_that_are_padding_change_nothing():
     tokens, labels = texts(9, classes=2, sentences=3)
-    labels = jnp.asarray(labels)
-    more = np.concatenate([tokens, np.full((9, 2, CONTEXT), -1, np.int32)], axis=1)
-    model = logistic(2)
-    task = task_of(2)
+    padded = np.concatenate([tokens, np.full((9, 2, CONTEXT), -1, np.int32)], axis=1)
+    model, task = logistic(2), task_of(2)
 
     @jax.jit
-    def everything(tokens):
-        logits = class_logits(model, tokens)
+    def results(tokens):
         evaluation = task.evaluate(model, (tokens, labels, jnp.ones(9)))
-        return logits, evaluation, task.loss(model, (tokens, labels), None)
+        loss = task.loss(model, (tokens, jnp.asarray(labels)), None)
+        return class_logits(model, tokens), evaluation, loss
 
-    jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=1e-5), everything(tokens), everything(more)
-    )
+    assert_close = partial(np.testing.assert_allclose, rtol=1e-5)
+    jax.tree.map(assert_close, results(tokens), results(padded))
 
 
-@pytest.mark.parametrize("far", [100.0, -100.0])
-def test_sentences_that_are_certain_still_give_a_finite_loss(far):
-    logits = np.array([[0.0, far], [0.0, far]], np.float32)
+@pytest.mark.parametrize("logit", [100.0, -100.0])
+def test_certain_sentences_have_a_finite_loss_and_gradient(logit):
+    logits = np.array([[0.0, logit], [0.0, logit]], np.float32)
 
     @jax.jit
     @jax.value_and_grad
-    def lean(logits):
+    def log_odds(logits):
         joined = join_sentences(logits, jnp.ones(2, bool))
         return joined[1] - joined[0]
 
-    value, gradient = lean(logits)
+    value, gradient = log_odds(logits)
     assert np.isfinite(value)
-    assert (value > 0) == (far > 0)
+    assert (value > 0) == (logit > 0)
     assert np.isfinite(gradient).all()
 
 
-def test_a_text_without_a_sentence_is_undecided_and_trains_nothing():
+def test_a_text_without_sentences_is_undecided_and_not_trained_on():
     tokens = jnp.asarray(np.full((1, 3, CONTEXT), -1, np.int32))
     model = logistic(2)
     np.testing.assert_allclose(np.exp(log_softmax(joined_of(model, tokens))), [[0.5, 0.5]])

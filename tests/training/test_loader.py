@@ -121,7 +121,7 @@ def test_each_seed_reads_its_own_batches():
         np.testing.assert_allclose(together[:, [replica]], expected, atol=1e-5)
 
 
-def test_batches_are_read_ahead_and_errors_are_raised_in_their_call():
+def test_batches_are_read_ahead_and_errors_raised_in_their_call():
     steps, ahead = [], threading.Event()
 
     def read_and_log(seed, step, rows):

@@ -1,4 +1,4 @@
-"""The task of a translator: how pairs are put in buckets, drawn, and what is summed over them."""
+"""The task of a translator: its buckets, batches, loss and scores."""
 
 import dataclasses
 import functools
@@ -29,14 +29,14 @@ V = 9
 MODEL = Seq2SeqConfig(
     vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
 )
-NOISY = dataclasses.replace(MODEL, dropout=0.0)
-QUIET = dataclasses.replace(NOISY, feed_forward=FeedForward(dropout=0.0))
-# Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
+HIDDEN_DROPOUT = dataclasses.replace(MODEL, dropout=0.0)
+NO_DROPOUT = dataclasses.replace(HIDDEN_DROPOUT, feed_forward=FeedForward(dropout=0.0))
+# Adam turns rounding of a gradient near 0 into a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
 
 
 def pairs(number, longest=8, seed=0):
-    """Sources with their end and targets with start and end, no two alike."""
+    """Return sources with [END] and targets with [START] and [END], all different."""
     random = np.random.default_rng(seed)
     sources, targets = [], []
     for index in range(number):
@@ -48,7 +48,7 @@ def pairs(number, longest=8, seed=0):
 
 
 def rows_of(side):
-    """Each row of an array without its padding."""
+    """Return each row of an array without its padding."""
     return [tuple(row[row != 0].tolist()) for row in np.asarray(side).reshape(-1, side.shape[-1])]
 
 
@@ -60,30 +60,29 @@ def padding(lengths, bounds):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
-def test_no_other_lengths_of_buckets_need_less_padding(lengths, number):
-    found = best_lengths(np.array(lengths), number)
-    longest = max(lengths)
+def test_bucket_lengths_need_the_least_padding(lengths, number):
+    best, longest = best_lengths(np.array(lengths), number), max(lengths)
     others = itertools.combinations_with_replacement(range(1, longest + 1), number - 1)
     least = min(padding(lengths, [*bounds, longest]) for bounds in others)
-    assert padding(lengths, found) == least
-    assert len(found) <= number
-    assert found == sorted(set(found))
-    assert found[-1] == longest
+    assert padding(lengths, best) == least
+    assert len(best) <= number
+    assert best == sorted(set(best))
+    assert best[-1] == longest
 
 
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 5))
-def test_buckets_hold_every_pair_once_and_padding_after_it(number, buckets, seed):
+def test_buckets_hold_every_pair_once_with_padding_after_it(number, buckets, seed):
     sources, targets = pairs(number, seed=seed)
     made = make_buckets(sources, targets, buckets)
-    found = [pair for bucket in made for pair in zip(*map(rows_of, bucket), strict=True)]
-    given = [(tuple(s.tolist()), tuple(t.tolist())) for s, t in zip(sources, targets, strict=True)]
-    assert sorted(found) == sorted(given)
+    in_buckets = [pair for bucket in made for pair in zip(*map(rows_of, bucket), strict=True)]
+    every = [(tuple(s.tolist()), tuple(t.tolist())) for s, t in zip(sources, targets, strict=True)]
+    assert sorted(in_buckets) == sorted(every)
     for bucket in made:
         assert len(bucket.source) > 0
         assert bucket.target.shape[1] == bucket.source.shape[1] + 1
         for side in bucket:
             assert (np.diff((side == 0).astype(int), axis=1) >= 0).all()
-    share = sum(sum(map(len, pair)) for pair in given) / sum(s.size for b in made for s in b)
+    share = sum(sum(map(len, pair)) for pair in every) / sum(s.size for b in made for s in b)
     assert padding_share(made, 0) == pytest.approx(1 - share)
 
 
@@ -96,7 +95,7 @@ def task_of(buckets, batch_tokens=16, **options):
 
 @functools.cache
 def drawing(batch_tokens, num_buckets, num_pairs):
-    """The buckets, and two compiled functions of a key and the number of a batch."""
+    """Return the buckets, and compiled functions of a key and the number of a batch."""
     data = make_buckets(*pairs(num_pairs), num_buckets)
     on_device = jax.tree.map(jnp.asarray, data)
     buckets = task_of(data, batch_tokens).buckets
@@ -105,7 +104,7 @@ def drawing(batch_tokens, num_buckets, num_pairs):
 
 
 def epochs(number, *, seed=0, batch_tokens=16, num_buckets=3, num_pairs=25):
-    """For each epoch the targets that are drawn, batch by batch, and those there are."""
+    """Return the pairs that are drawn in each epoch, batch by batch, and all pairs."""
     data, choose, draws = drawing(batch_tokens, num_buckets, num_pairs)
     key = jax.random.key(seed)
     shapes = [bucket.source.shape for bucket in data]
@@ -126,14 +125,13 @@ def epochs(number, *, seed=0, batch_tokens=16, num_buckets=3, num_pairs=25):
     ("batch_tokens", "num_buckets", "num_pairs"), [(16, 3, 25), (8, 2, 10), (100, 1, 7)]
 )
 def test_every_pair_comes_once_an_epoch(batch_tokens, num_buckets, num_pairs):
-    drawn, every = epochs(
-        3, batch_tokens=batch_tokens, num_buckets=num_buckets, num_pairs=num_pairs
-    )
+    sizes = {"batch_tokens": batch_tokens, "num_buckets": num_buckets, "num_pairs": num_pairs}
+    drawn, every = epochs(3, **sizes)
     for epoch in drawn:
         assert sorted(itertools.chain(*epoch)) == sorted(every)
 
 
-def test_the_order_differs_by_epoch_and_by_seed_and_is_repeated_by_both():
+def test_the_order_depends_on_epoch_and_seed():
     (first, second), _ = epochs(2)
     (again,), _ = epochs(1)
     (other,), _ = epochs(1, seed=1)
@@ -144,7 +142,7 @@ def test_the_order_differs_by_epoch_and_by_seed_and_is_repeated_by_both():
     assert lengths[0] != lengths[1]
 
 
-def test_a_batch_that_would_hold_no_sentence_is_refused():
+def test_a_batch_that_holds_no_sentence_is_an_error():
     data = make_buckets(*pairs(20), 2)
     with pytest.raises(ValueError, match="7 tokens does not hold a sentence of 8"):
         task_of(data, 7)
@@ -163,7 +161,7 @@ logits_of = jax.jit(lambda model, source, target: model(source, target))
 
 
 def losses_by_hand(model, sources, targets, smoothing=0.0):
-    """The loss of every token of the targets, each pair alone and without padding."""
+    """Return loss and accuracy of every target token, each pair alone."""
     values, hits = [], []
     for source, target in zip(sources, targets, strict=True):
         padded = np.pad(source, (0, 8 - len(source))), np.pad(target, (0, 9 - len(target)))
@@ -176,29 +174,31 @@ def losses_by_hand(model, sources, targets, smoothing=0.0):
 
 
 def test_the_loss_is_summed_over_tokens_and_not_over_padding(model):
-    given = pairs(6)
-    (bucket,) = make_buckets(*given, 1)
+    sources, targets = pairs(6)
+    (bucket,) = make_buckets(sources, targets, 1)
     empty = Bucket(*(np.pad(side, [(0, 2), (0, 0)]) for side in bucket))
     batch = jax.tree.map(jnp.asarray, tuple(empty))
-    expected, _ = losses_by_hand(model, *given, 0.2)
+    expected, _ = losses_by_hand(model, sources, targets, 0.2)
     task = task_of((bucket,), 100, label_smoothing=0.2)
     total, count = jax.jit(task.loss)(model, batch, None)["loss"]
     assert float(total) == pytest.approx(sum(expected), rel=1e-5)
-    assert float(count) == len(expected) == sum(len(target) - 1 for target in given[1])
+    assert float(count) == len(expected) == sum(len(target) - 1 for target in targets)
 
 
 # Training
 
 
 @functools.cache
-def make_trainer(devices=1, num_buckets=2, model=NOISY, **changes):
-    """Compiled once for all of its runs."""
+def make_trainer(devices=1, num_buckets=2, model=HIDDEN_DROPOUT, **changes):
+    """Return a trainer, compiled once for all of its runs."""
     data = jax.tree.map(jnp.asarray, make_buckets(*pairs(24), num_buckets))
     training = dataclasses.replace(TRAINING, **changes)
-    sizes = [bucket.source.shape for bucket in data]
-    smoothing = training.label_smoothing
     task = translator_task(
-        model, sizes, training.batch_size, num_devices=devices, label_smoothing=smoothing
+        model,
+        [bucket.source.shape for bucket in data],
+        training.batch_size,
+        num_devices=devices,
+        label_smoothing=training.label_smoothing,
     )
     return Trainer(task, training, data, jax.local_devices()[:devices])
 
@@ -208,11 +208,10 @@ def start_of(trainer):
     return host_copy(trainer.init())
 
 
-def run(trainer, alike=None):
-    """Parameters after eight steps, and the losses of each; from the start of one that is alike."""
-    start = start_of(alike or trainer)
-    replicas, losses = trainer.train(trainer.place(start), 0, 8)
-    rows = [np.asarray(a).reshape(len(a), -1) for a in replicas.parameters.values()]
+def run(trainer, like=None):
+    """Return parameters and losses after eight steps, from the start of `like` or `trainer`."""
+    state, losses = trainer.train(trainer.place(start_of(like or trainer)), 0, 8)
+    rows = [np.asarray(a).reshape(len(a), -1) for a in state.parameters.values()]
     return np.concatenate(rows, axis=1), losses["loss"]
 
 
@@ -224,32 +223,31 @@ def assert_same(one, other):
 TOGETHER = {"devices": 4, "seeds": 2, "label_smoothing": 0.3}
 
 
-def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
-    together = run(make_trainer(**TOGETHER))
+def test_a_seed_alone_on_one_device_trains_as_among_two_on_four():
+    parameters, losses = run(make_trainer(**TOGETHER))
     alone = run(make_trainer(seed=1, label_smoothing=0.3))
-    assert_same(alone, (together[0][[1]], together[1][:, [1]]))
-    assert np.abs(together[0][0] - together[0][1]).max() > 0.1
+    assert_same(alone, (parameters[[1]], losses[:, [1]]))
+    assert np.abs(parameters[0] - parameters[1]).max() > 0.1
 
 
 @pytest.mark.parametrize("size", [64, 3])
-def test_means_over_batches_are_computed_by_hand(size):
-    """Without the label smoothing, which only training has."""
-    given, trainer = pairs(11), make_trainer(**TOGETHER)
-    replicas = trainer.place(start_of(trainer))
-    batches = in_batches(tuple(map(pad_tokens, given)), size, trainer.num_shards)
-    means = validate(trainer, replicas.parameters, batches)
-    for replica, one in enumerate(trainer.models(replicas.parameters)):
-        losses, hits = losses_by_hand(one, *given)
-        assert means["loss"][replica] == pytest.approx(np.mean(losses), abs=1e-5)
-        assert means["accuracy"][replica] == pytest.approx(np.mean(hits))
+def test_validation_means_are_those_computed_by_hand(size):
+    """Label smoothing is in the training loss only."""
+    every, trainer = pairs(11), make_trainer(**TOGETHER)
+    parameters = trainer.place(start_of(trainer)).parameters
+    batches = in_batches(tuple(map(pad_tokens, every)), size, trainer.num_shards)
+    means = validate(trainer, parameters, batches)
+    for seed, model in enumerate(trainer.models(parameters)):
+        losses, hits = losses_by_hand(model, *every)
+        assert means["loss"][seed] == pytest.approx(np.mean(losses), abs=1e-5)
+        assert means["accuracy"][seed] == pytest.approx(np.mean(hits))
 
 
 @pytest.mark.parametrize(("devices", "size", "accumulate"), [(4, 2, 12), (3, 8, 3)])
-def test_devices_and_accumulated_batches_change_nothing(devices, size, accumulate):
-    """Each of eight updates sees all 24 pairs: in one batch; or in several, which as many devices
-    as there are have filled up to a multiple of them, whatever divides the number of tokens."""
-    whole = make_trainer(num_buckets=1, model=QUIET, batch_size=8 * 24)
+def test_devices_and_micro_batches_change_nothing(devices, size, accumulate):
+    """Each update sees all 24 pairs, in one batch or in several that are padded for the devices."""
+    one_batch = make_trainer(num_buckets=1, model=NO_DROPOUT, batch_size=8 * 24)
     settings = {"batch_size": 8 * size, "gradient_accumulation_steps": accumulate}
-    parts = make_trainer(devices, num_buckets=1, model=QUIET, **settings)
-    assert parts.num_shards == devices
-    assert_same(run(parts, whole), run(whole))
+    several = make_trainer(devices, num_buckets=1, model=NO_DROPOUT, **settings)
+    assert several.num_shards == devices
+    assert_same(run(several, one_batch), run(one_batch))

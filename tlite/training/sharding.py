@@ -252,7 +252,7 @@ def free_memory() -> int | None:
     """Return the free bytes of the machine, or of this process's control group if fewer."""
     sizes, group = [], Path("/sys/fs/cgroup")
 
-    def read(path: Path, name: str) -> int:
+    def read(path, name):
         return int(re.search(rf"^{name}:?\s*(\d+)", path.read_text("ascii"), re.MULTILINE)[1])
 
     with contextlib.suppress(OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Tasks: the loss that each kind of model is trained on, and what a validation sums up.
+"""Tasks: the batches, the training loss and the validation scores of each kind of model.
 
 A generator predicts each next token of a long text, a classifier the class of each text, a
 translator each next token of the target, given the source.
@@ -23,7 +23,7 @@ from tlite.training.step import Buckets, Task
 def scores(
     logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], weights: Float[Array, "*batch"]
 ) -> dict[str, Float[Array, "*batch"]]:
-    """Return loss and accuracy of each target times its weight, and the weight as `count`."""
+    """Return weighted loss and accuracy of each target, and the weight as `count`."""
     return {
         "loss": weights * F.token_cross_entropy(logits, targets),
         "accuracy": weights * (logits.argmax(-1) == targets),
@@ -51,7 +51,7 @@ def generator_task(
     """Return the task of a `CausalLM`, on windows of tokens (N,) or of a prefetching loader.
 
     Args:
-        label_smoothing: share of each target that is spread evenly over all tokens.
+        label_smoothing: as in `TrainingConfig`, in the training loss only.
         end_id: token that ends a document; documents in one window do not attend to each other.
     """
 
@@ -100,17 +100,19 @@ def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
 
     Args:
         config: `ClassifierConfig` or `LogisticConfig`.
-        label_smoothing: share of each target that is spread evenly over all classes.
     """
+    from tlite.models import make_model
+    from tlite.models.classifier import SequenceClassifier
 
     def loss(model, batch, keys):
         tokens, labels = batch
-        logits = score(model, tokens, keys)
+        if isinstance(model, SequenceClassifier):  # without the model of n-grams, which is fitted
+            logits = model.transformer_logits(tokens[..., : model.config.context], rng=keys)
+        else:
+            logits = model(tokens, rng=keys)
         if tokens.ndim == 2:
-            return {
-                "loss": F.cross_entropy(logits, labels, smoothing=label_smoothing),
-                "accuracy": F.accuracy(logits, labels),
-            }
+            losses = F.cross_entropy(logits, labels, smoothing=label_smoothing)
+            return {"loss": losses, "accuracy": F.accuracy(logits, labels)}
         # Each text counts as one, however many sentences it has.
         is_sentence = (tokens >= 0).any(-1)
         weights = is_sentence / jnp.maximum(is_sentence.sum(-1, keepdims=True), 1)
@@ -123,8 +125,6 @@ def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
     def evaluate(model, batch):
         tokens, labels, weights = batch
         return scores(class_logits(model, tokens), labels, weights)
-
-    from tlite.models import make_model
 
     init = lambda rng: make_model(config, rng=rng)  # noqa: E731
     return Task(init, draw_examples, loss, evaluate, label_smoothing=label_smoothing)
@@ -143,26 +143,16 @@ def draw_examples(data, rng, step, size):
 def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple[Array, Array]:
     """Return quotient and remainder of step * size by num_examples, in 32 bits without overflow.
 
-    The product is built from the bits of `size`, and reduced after each (Horner's scheme). There
-    may be 2^30 examples at most.
+    The product is built from the bits of `size`, and reduced after each (Horner's scheme), for up
+    to 2^30 examples.
     """
-    step = jnp.uint32(step)
-    epoch, index = jnp.uint32(0), jnp.uint32(0)
+    step, epoch, index = jnp.uint32(step), jnp.uint32(0), jnp.uint32(0)
     for bit in f"{size:b}":
         epoch, index = 2 * epoch, 2 * index
         if bit == "1":
             epoch, index = epoch + step // num_examples, index + step % num_examples
         epoch, index = epoch + index // num_examples, index % num_examples
     return epoch.astype(jnp.int32), index.astype(jnp.int32)
-
-
-def score(model, tokens, keys):
-    """Return the logits in training: those of the transformer without the n-grams' model."""
-    from tlite.models.classifier import SequenceClassifier
-
-    if not isinstance(model, SequenceClassifier):
-        return model(tokens, rng=keys)
-    return model.transformer_logits(tokens[..., : model.config.context], rng=keys)
 
 
 def class_logits(model, tokens):
@@ -203,7 +193,8 @@ def make_buckets(
     for above, length in itertools.pairwise(bounds):
         rows = np.flatnonzero((lengths > above) & (lengths <= length))
         source = pad_tokens([sources[row] for row in rows], length)
-        buckets.append(Bucket(source, pad_tokens([targets[row] for row in rows], length + 1)))
+        target = pad_tokens([targets[row] for row in rows], length + 1)
+        buckets.append(Bucket(source, target))
     return tuple(buckets)
 
 
@@ -243,9 +234,7 @@ def translator_task(
     Args:
         config: `Seq2SeqConfig`.
         sizes: number of pairs N and length L of each bucket.
-        batch_tokens: tokens of a batch, padding included.
         num_devices: batches are padded to a multiple of it.
-        label_smoothing: share of each target that is spread evenly over all tokens.
     """
     from tlite.models.seq2seq import Seq2Seq
 
@@ -274,19 +263,21 @@ def bucket_batches(
     Raises:
         ValueError: a batch would be empty.
     """
-    in_batch = [batch_tokens // length for _, length in sizes]
-    in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
-    if not all(in_batch):
+    longest = max(length for _, length in sizes)
+    if batch_tokens < longest:
         raise ValueError(
-            f"a batch of {batch_tokens} tokens does not hold a sentence of "
-            f"{max(length for _, length in sizes)}: batch_size must be larger"
+            f"a batch of {batch_tokens} tokens does not hold a sentence of {longest}: "
+            "batch_size must be larger"
         )
+    in_batch = [batch_tokens // length for _, length in sizes]
+    in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no padding
     batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
     ends = np.cumsum(batches)
 
+    total = int(ends[-1])
+
     def locate(rng, number):
         """Return the key of the epoch and the index of the batch in it."""
-        total = int(ends[-1])
         rng = F.fold_in(rng, number // total)
         return rng, F.permuted_index(rng, number % total, total)
 
@@ -309,6 +300,5 @@ def bucket_batches(
 
 
 def padding_share(buckets: tuple[Bucket, ...], pad_id: int) -> float:
-    """Return the share of the positions of sources and targets that is padding."""
-    sides = [side for bucket in buckets for side in bucket]
-    return sum((side == pad_id).sum() for side in sides) / sum(side.size for side in sides)
+    """Return the fraction of padding in sources and targets."""
+    return float(np.mean(np.concatenate([np.ravel(a) for b in buckets for a in b]) == pad_id))

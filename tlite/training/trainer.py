@@ -5,8 +5,8 @@ mesh of ("replica", "data", "model"): seeds are spread over them first, then eac
 large model, each array (`sharding`).
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
@@ -61,7 +60,7 @@ class Trainer:
         self.task, self._data, self._compiled_train = task, data, None
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.shapes = named_arrays(self.model)
-        self.num_parameters = optax.tree.size(self.shapes)
+        self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         is_large = self.num_parameters >= MIN_SHARDED_PARAMETERS
         self.sharded = {"auto": is_large, "fsdp": True}.get(config.sharding, False)
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
@@ -130,11 +129,11 @@ class Trainer:
         def with_sharding(path, leaf):
             spec = self.specs.get(getattr(path[-1], "key", None), ())
             sharding = NamedSharding(self.mesh, PartitionSpec("replica", *spec))
-            return jax.ShapeDtypeStruct(
-                leaf.shape, leaf.dtype, sharding=sharding
-            )  # not weakly typed
+            # Not `leaf.update`, which keeps weak types and so changes the program.
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-        state = jax.eval_shape(jax.vmap(self._init), self._seeds)
+        seeds = jax.ShapeDtypeStruct((self.config.seeds,), jnp.int32)
+        state = jax.eval_shape(jax.vmap(self._init), seeds)
         return jax.tree_util.tree_map_with_path(with_sharding, state)
 
     def place(self, state: TrainState) -> TrainState:
@@ -152,7 +151,7 @@ class Trainer:
 
     @property
     def _seeds(self) -> Int[np.ndarray, "M"]:
-        return np.array(self.config.seed_range, np.int32)
+        return np.arange(self.config.seed, self.config.seed + self.config.seeds, dtype=np.int32)
 
     def dispatch(
         self, state: TrainState, step: int, num_steps: int
@@ -239,30 +238,24 @@ class Trainer:
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """Return a model for each seed.
 
-        A sharded model stays divided over the devices of its only process; of several processes
-        each gets all of its arrays.
+        A sharded model stays divided over the devices of a single process; each of several
+        processes gets all arrays.
         """
         seeds = range(self.config.seeds)
         if self.sharded and jax.process_count() == 1:
             shardings = {name: NamedSharding(self.mesh, spec) for name, spec in self.specs.items()}
-            take = jax.jit(
-                lambda tree, i: {n: a[i] for n, a in tree.items()}, out_shardings=shardings
-            )
+            take = lambda tree, i: {n: a[i] for n, a in tree.items()}  # noqa: E731
+            take = jax.jit(take, out_shardings=shardings)
             return [self._to_model(take(parameters, i)) for i in seeds]
         host = self.on_host(parameters)
         each = [{name: np.array(a[i]) for name, a in host.items()} for i in seeds]
         return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
-        """Return the arrays in full; of arrays sharded over processes, all processes call it."""
-        everywhere = NamedSharding(self.mesh, PartitionSpec())
-
-        def gather(array):
-            if not (array.is_fully_addressable or array.is_fully_replicated):
-                array = jax.jit(lambda a: a, out_shardings=everywhere)(array)
-            return np.asarray(array)
-
-        return {name: gather(array) for name, array in parameters.items()}
+        """Return the arrays in full; all processes must call it if one is sharded over them."""
+        gather = jax.jit(lambda a: a, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
+        is_local = lambda a: a.is_fully_addressable or a.is_fully_replicated  # noqa: E731
+        return {n: np.asarray(a if is_local(a) else gather(a)) for n, a in parameters.items()}
 
     def check_fits(self) -> None:
         """Raise a `UserError` if the state, its gradients and the data need more than is free.
@@ -282,17 +275,15 @@ class Trainer:
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
         """Wrap `function` of a state and more in `shard_map`.
 
-        Over all axes for replicated models, over the axis of seeds for sharded ones, of which
-        GSPMD partitions the rest; not at all where seeds are not spread over devices.
+        It maps all axes for replicated models, and the axis of seeds for sharded ones, where GSPMD
+        partitions the rest.
         """
-        if not self.sharded:
-            axes = set(self.mesh.axis_names)
-        elif self.mesh.shape["replica"] > 1:
-            axes = {"replica"}
+        axes = {"replica"} if self.sharded else set(self.mesh.axis_names)
+        if self.sharded:
+            if self.mesh.shape["replica"] == 1:
+                return function
             keep = lambda spec: PartitionSpec(*(a if a == "replica" else None for a in spec))  # noqa: E731
             in_specs = jax.tree.map(keep, in_specs)
-        else:
-            return function
         return jax.shard_map(
             function,
             mesh=self.mesh,
@@ -302,14 +293,12 @@ class Trainer:
             check_vma=False,
         )
 
-    @contextlib.contextmanager
+    @contextmanager
     def _context(self) -> Iterator[None]:
-        """Trace products in the run's precision, and sharded models on the mesh (`by_example`)."""
-        with contextlib.ExitStack() as stack:
-            if self.config.precision == "float32":
-                stack.enter_context(jax.default_matmul_precision("float32"))
-            if self.sharded:
-                stack.enter_context(jax.set_mesh(self.mesh))
+        """Trace products in the run's precision, and sharded models on the mesh."""
+        is_exact = self.config.precision == "float32"
+        precision = jax.default_matmul_precision("float32") if is_exact else nullcontext()
+        with precision, jax.set_mesh(self.mesh) if self.sharded else nullcontext():
             yield
 
     def _train_here(self, state: TrainState, data, start, num_steps):
