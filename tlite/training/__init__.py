@@ -18,7 +18,7 @@ FILES = {
     "TrainState": "step",
     "validation_batches": "tasks",
 }
-"""Which file has what is offered; imported, and JAX with it, when it is asked for."""
+"""Module of each public name, imported (and JAX with it) at the first use of the name."""
 __all__ = [*FILES, "TrainingConfig"]
 
 

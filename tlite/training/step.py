@@ -1,6 +1,6 @@
 """One update of one model: a pure function of parameters, data, key and step number.
 
-The optimizer is of parameters by name, the schedule of the learning rate a function of the step.
+The optimizer acts on parameters by name; the learning rate is a function of the step.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def train_step(
     noise = fold_in(fold_in(state.key, DROPOUT), step)
 
     def gradient_of(batch, first, size):
-        """Gradient and losses of this device's shard of the `size` examples from `first` on."""
+        """Return gradient and losses of this device's shard of `size` examples from `first` on."""
         keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
 
         def objective(parameters):
@@ -155,7 +155,7 @@ def schedule(config: TrainingConfig, step: Int[Array, ""] | np.integer) -> Float
 
 
 def learning_rates(config: TrainingConfig) -> dict[str, Float[np.ndarray, "steps"]]:
-    """Return the learning rates of all updates by a label, for pictures."""
+    """Return the learning rates of all updates by their label in a plot."""
     rates = config.learning_rate * jax.vmap(partial(schedule, config))(jnp.arange(config.steps))
     return {f"peak {config.learning_rate:g}": np.asarray(rates)}
 
