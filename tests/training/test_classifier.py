@@ -192,12 +192,12 @@ def test_a_texts_probability_is_the_parabolic_average():
 def test_sentences_that_are_padding_change_nothing():
     tokens, labels = texts(9, classes=2, sentences=3)
     padded = np.concatenate([tokens, np.full((9, 2, CONTEXT), -1, np.int32)], axis=1)
-    model, task = logistic(2), task_of(2)
+    model, task, labels = logistic(2), task_of(2), jnp.asarray(labels)
 
     @jax.jit
     def results(tokens):
         evaluation = task.evaluate(model, (tokens, labels, jnp.ones(9)))
-        loss = task.loss(model, (tokens, jnp.asarray(labels)), None)
+        loss = task.loss(model, (tokens, labels), None)
         return class_logits(model, tokens), evaluation, loss
 
     assert_close = partial(np.testing.assert_allclose, rtol=1e-5)
