@@ -38,7 +38,7 @@ help:
 	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
 	@echo "make docs               build a site of all that is documented, into build/docs"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
-	@echo "make gpu-check          hold a GPU to what a CPU has shown, in 8 minutes (installs CUDA's JAX)"
+	@echo "make gpu-check          compare a GPU with a CPU, and time it (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
 	@echo "make readme             check links, commands and figures of README and RESULTS"
 	@echo "make lint               check style, and which room imports which"
@@ -81,7 +81,7 @@ bench: .venv/bench
 	@touch $@
 
 gpu-check: .venv/gpu
-	.venv/bin/python -m experiments.benchmarks.gpu_check $(OPTIONS)
+	.venv/bin/python -m experiments.benchmarks.gpu_check
 
 .venv/notebooks: .venv/core
 	.venv/bin/pip install -qq -e ".[notebooks,text]"

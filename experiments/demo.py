@@ -1,7 +1,6 @@
 """A minute of training on the text that every Python carries; nothing to download.
 
 command   make demo
-machine   two cores of an AMD EPYC with AVX-512, Python 3.11
 time      1 min 31 s in a fresh clone, with the installation
 result    validation loss 1.0730 (perplexity 2.924) in mixed precision
 """

@@ -4,8 +4,6 @@ Any GPT-like folder or name on the Hugging Face hub will do: `--init-from PATH`.
 reach of the machines this was written on: with real weights it has not been run.
 
 command   make finetune-shakespeare   (OPTIONS="--init-from PATH" for another model)
-machine   not measured
-time      not measured
 result    not measured
 """
 

@@ -4,8 +4,6 @@ Any BERT-like folder or name on the Hugging Face hub will do: `--init-from PATH`
 reach of the machines this was written on: with real weights it has not been run.
 
 command   make finetune-trec   (OPTIONS="--init-from PATH" for another model)
-machine   not measured
-time      not measured
 result    not measured; from scratch 88.4 % (SD 0.6) (experiments/trec.py)
 """
 

@@ -7,7 +7,6 @@ is kept for validation unless there is a part for it (--validation FILE). Two te
 sentence a line: --training a.en a.de
 
 command   tlite train my_pairs --path pairs.tsv
-machine   two cores of an AMD EPYC with AVX-512
 time      about a step a second of pairs as long as Multi30k's, beside much other work
 result    not measured to the end; experiments/multi30k.py is the larger one that was
 """

@@ -2,7 +2,6 @@
 
 command   tlite train my_text --path my.txt   (or a table, CSV, TSV, JSON Lines or Parquet, or a
           folder of `save_to_disk`: --text-column names the column with the texts)
-machine   as the demo
 time      as the demo, whatever the text's length
 result    of the text
 """

@@ -1,7 +1,6 @@
 """The stars of a review: `reviews` beside a linear model of n-grams that is found first.
 
 command   make record-reviews   (five seeds)
-machine   two cores of an AMD EPYC with AVX-512
 time      16 min for the five, of a machine shared with much other work
 result    test accuracy 50.6 +- 1.1 %, all replicas together (--replica all) 51.8 %
           (TF-IDF + logistic regression 50.1; `reviews` 45.2, with --wide.bigrams 60000 48.0)

@@ -5,7 +5,6 @@ convolutions, and output layers that begin at 0; no dropout, no biases, and the 
 output layer, whose parameters go into wider hidden layers: 44,176 in all.
 
 command   make record-shakespeare   (five seeds)
-machine   two cores of an AMD EPYC with AVX-512
 time      5 min for the five
 result    validation perplexity 5.728 +- 0.033 (loss 1.7453 +- 0.0058); all replicas together
           (--replica all) 5.269; tlite 0.2.0, with value residuals: 5.708 +- 0.039;

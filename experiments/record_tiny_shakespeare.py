@@ -4,7 +4,6 @@ Beside tiny_shakespeare.py: Muon, rotary positions, normed queries and keys, squ
 convolutions, and output layers that begin at 0. 799,360 parameters.
 
 command   make record-tiny-shakespeare   (five seeds)
-machine   two cores of an AMD EPYC with AVX-512
 time      14 min for the five, of a machine shared with other work
 result    validation loss 1.5520 +- 0.0031, all together (--replica all) 1.4854 (tlite 0.2.0,
           with value residuals: 1.5523 +- 0.0052); `tiny_shakespeare` 1.8161

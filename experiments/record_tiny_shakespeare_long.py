@@ -4,7 +4,6 @@ Beside record_tiny_shakespeare.py: a context of 256, width 192, dropout and a li
 for the fifteen times that the text is seen. 1,788,736 parameters, a sixth of nanoGPT's.
 
 command   make record-tiny-shakespeare-long   (three seeds)
-machine   two cores of an AMD EPYC with AVX-512
 time      100 min for the three, while nothing else ran, at 6,800 to 8,200 tokens/s
 result    validation loss 1.4360 +- 0.0075, all replicas together (--replica all) 1.3676; with 2,400
           steps, dropout 0.1 and weight decay 0.05 1.4553 +- 0.0114; tlite 0.2.0, with these and

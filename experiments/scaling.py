@@ -8,7 +8,6 @@ without the largest size, which it then has to predict. All parameters are multi
 token, as the embedding is the output layer too and positions have none: N counts them all.
 
 command   make scaling   (or, for an existing study: python -m experiments.tools.scaling STUDY)
-machine   two cores of an AMD EPYC with AVX-512
 time      80 min for 20 variants, all but the four larger ones of 8M, beside much other work
 result    E 1.43, alpha 0.29, beta 0.82; 449,952 parameters, left out of the fit, at 4M characters:
           predicted 1.658 (1.618 to 1.686), measured 1.6556 +- 0.0015

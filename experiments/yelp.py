@@ -4,8 +4,6 @@ The 650,000 reviews are read from the Hugging Face hub; a hundredth of them is h
 
 command   tlite train yelp
           tlite train yelp --labels 0 negative 1 negative 2 "" 3 positive 4 positive
-machine   -
-time      -
 result    not measured: the hub was out of reach
 """
 

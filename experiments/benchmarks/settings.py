@@ -1,4 +1,4 @@
-"""The shapes that are timed: width, depth and batch of nanoGPT-style generators."""
+"""Shapes of the benchmark: width, depth and batch of nanoGPT-style generators."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Setting:
     dropout: float = 0.1
 
     def config(self, **changes) -> GeneratorConfig:
-        """nanoGPT's architecture: pre-norm, GELU, learned positions, no biases, tied head."""
+        """Return nanoGPT's architecture: pre-norm, GELU, no biases, tied head."""
         return GeneratorConfig(
             vocabulary_size=self.vocabulary_size,
             context=self.context,
@@ -36,7 +36,7 @@ class Setting:
         )
 
     def flops_per_token(self) -> float:
-        """Of a training step, as `tlite plan` counts them."""
+        """Return the FLOPs of a training step per token, as `tlite plan` counts them."""
         return flops_of_generator(self.config())
 
 
@@ -49,7 +49,7 @@ CPU_TRAINING = [
     Setting("0.8M-context-2048", 128, 4, 4, 2048, 4, steps=12),
 ]
 GPU_TRAINING = Setting("124M", 768, 12, 12, 1024, 12, steps=10, vocabulary_size=50304, dropout=0.0)
-"""GPT-2 small: hours on a CPU, so it is timed where there is a GPU, or where it is asked for."""
+"""GPT-2 small takes hours on a CPU: timed on a GPU, or with `--only 124M`."""
 TRAINING = [*CPU_TRAINING, GPU_TRAINING]
 GENERATION = Setting("0.8M, context 512", 128, 4, 4, 512, 1, steps=0, dropout=0.0)
 NEW_TOKENS = 500

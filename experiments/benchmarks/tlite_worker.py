@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
-from experiments.benchmarks.worker import serve, work
+from experiments.benchmarks.worker import run_job, serve
 from tlite.data import BuiltinText
 from tlite.decoding import generate
 from tlite.decoding.generate import plan_chunks
@@ -22,8 +22,8 @@ from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
 
 
-def prepared(options: dict) -> tuple[Trainer, Callable[[], dict]]:
-    """A trainer, and a function that does a round of steps."""
+def make_trainer(options: dict) -> tuple[Trainer, Callable[[], dict]]:
+    """Return a trainer, and a function that does a round of steps."""
     prepare_devices()
     setting = next(s for s in TRAINING if s.name == options["setting"])
     text = BuiltinText().load()
@@ -34,25 +34,24 @@ def prepared(options: dict) -> tuple[Trainer, Callable[[], dict]]:
     trainer = Trainer(task, config, jnp.asarray(tokens))
     state = {"replicas": trainer.init(), "step": 0}
 
-    def round_of_steps() -> dict:
+    def run_steps() -> dict:
         replicas, losses = trainer.train(state["replicas"], state["step"], setting.steps)
         state.update(replicas=replicas, step=state["step"] + setting.steps)
         return {"loss": float(losses["loss"].mean())}
 
-    return trainer, round_of_steps
+    return trainer, run_steps
 
 
 def train(options: dict) -> None:
-    trainer, round_of_steps = prepared(options)
+    trainer, run_steps = make_trainer(options)
     began = time.perf_counter()
-    round_of_steps()
+    run_steps()
     compile_seconds = time.perf_counter() - began
-    serve(
-        {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}, round_of_steps
-    )
+    ready = {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}
+    serve(ready, run_steps)
 
 
-KINDS = {  # by what XLA's CPU compiler calls its operations; the first that is found
+KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
     "products": "ynn|dot|matmul",
     "waiting for the other core": "all-reduce|all-gather|collective",
     "moves in memory": "copy|transpose",
@@ -62,56 +61,56 @@ KINDS = {  # by what XLA's CPU compiler calls its operations; the first that is 
 
 
 def profile(options: dict) -> None:
-    """What each kind of operation takes of a training step's time on the devices."""
-    _, round_of_steps = prepared(options)
-    round_of_steps()
+    """Measure the share of each kind of operation in the time of a training step."""
+    _, run_steps = make_trainer(options)
+    run_steps()
 
     def shares() -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
-                round_of_steps()
+                run_steps()
             (path,) = Path(folder).rglob("*.xplane.pb")
             planes = jax.profiler.ProfileData.from_file(str(path)).planes
-        spent = Counter()
+        durations = Counter()
         for event in (e for plane in planes for line in plane.lines for e in line.events):
             if re.fullmatch(r"[a-z][\w.-]*", event.name):  # an operation of the program
                 kinds = (kind for kind, names in KINDS.items() if re.search(names, event.name))
-                spent[next(kinds, "")] += event.duration_ns
-        del spent[""]  # loops and calls, which hold the others
-        return {kind: spent[kind] / spent.total() for kind in KINDS}
+                durations[next(kinds, "")] += event.duration_ns
+        del durations[""]  # loops and calls, which contain the others
+        return {kind: durations[kind] / durations.total() for kind in KINDS}
 
     serve({}, shares)
 
 
-def write(options: dict) -> None:
+def time_generation(options: dict) -> None:
     prepare_devices()
     model = CausalLM(GENERATION.config(), rng=jax.random.key(0))
     samples = options["samples"]
     prompt = jnp.zeros((1,) if samples == 1 else (samples, 1), jnp.int32)
 
-    def one_text() -> dict:
+    def generate_once() -> dict:
         tokens = generate(model, prompt, num_tokens=NEW_TOKENS, rng=jax.random.key(0))
         return {"tokens": tokens.block_until_ready().size}
 
     began = time.perf_counter()
-    one_text()
+    generate_once()
     compile_seconds = time.perf_counter() - began
-    one_text()
+    generate_once()
     weights, token = (
         sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
         for tree in (model, jax.eval_shape(lambda: model.empty_caches(samples, capacity=1)))
     )
     chunks = plan_chunks(1, NEW_TOKENS, GENERATION.context)
-    cached = sum(chunk.count * chunk.capacity for chunk in chunks)
+    cached_tokens = sum(chunk.count * chunk.capacity for chunk in chunks)
     ready = {"parameters": count_parameters(model), "compile_seconds": compile_seconds}
-    serve(ready | {"bytes_read": NEW_TOKENS * weights + cached * token}, one_text)
+    serve(ready | {"bytes_read": NEW_TOKENS * weights + cached_tokens * token}, generate_once)
 
 
 def peak(options: dict) -> None:
-    """FLOP/s of one large matrix product, in float32 and with bfloat16 operands; bytes/s read."""
+    """Measure FLOP/s of a large product in float32 and with bfloat16 operands, and bytes/s."""
     a = jax.random.normal(jax.random.key(0), (2048, 2048))
     product = jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32))
-    many = jnp.ones((64, 1 << 20))
+    large = jnp.ones((64, 1 << 20))
     add = jax.jit(lambda x: x.sum(-1))
 
     def seconds(function, x) -> float:
@@ -125,12 +124,12 @@ def peak(options: dict) -> None:
 
     def rates() -> dict[str, float]:
         types = {"float32": jnp.float32, "mixed": jnp.bfloat16}
-        found = {n: 2 * 2048**3 / seconds(product, a.astype(t)) for n, t in types.items()}
-        return found | {"bytes": many.nbytes / seconds(add, many)}
+        flops = {n: 2 * 2048**3 / seconds(product, a.astype(t)) for n, t in types.items()}
+        return flops | {"bytes": large.nbytes / seconds(add, large)}
 
     rates()
-    serve({"device": jax.devices()[0].device_kind, "platform": jax.default_backend()}, rates)
+    serve({"platform": jax.default_backend()}, rates)
 
 
 if __name__ == "__main__":
-    work({"train": train, "profile": profile, "write": write, "peak": peak})
+    run_job({"train": train, "profile": profile, "generate": time_generation, "peak": peak})

@@ -1,4 +1,4 @@
-"""The PyTorch peers: an idiomatic GPT, and Hugging Face's with its key/value cache."""
+"""PyTorch's side of the benchmark: an idiomatic GPT, and Hugging Face's with its cache."""
 
 import math
 import time
@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING, Setting
-from experiments.benchmarks.worker import serve, work
+from experiments.benchmarks.worker import run_job, serve
 from tlite.data import BuiltinText
 from tlite.text import CharTokenizer
 
@@ -58,8 +58,8 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 residual = name.endswith(("output.weight", "feed_forward.2.weight"))
-                deviation = 0.02 / math.sqrt(2 * setting.num_blocks) if residual else 0.02
-                nn.init.normal_(parameter, std=deviation)
+                std = 0.02 / math.sqrt(2 * setting.num_blocks) if residual else 0.02
+                nn.init.normal_(parameter, std=std)
 
     def forward(self, tokens):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
@@ -67,7 +67,7 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-def count(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -96,7 +96,7 @@ def train(options: dict) -> None:
         optimizer.step()
         return loss.detach()
 
-    def round_of_steps() -> dict:
+    def run_steps() -> dict:
         return {"loss": torch.stack([step() for _ in range(setting.steps)]).mean().item()}
 
     began = time.perf_counter()
@@ -104,29 +104,12 @@ def train(options: dict) -> None:
     compile_seconds = time.perf_counter() - began
     for _ in range(setting.steps - 1):
         step()
-    serve({"parameters": count(model), "compile_seconds": compile_seconds}, round_of_steps)
+    serve({"parameters": count_parameters(model), "compile_seconds": compile_seconds}, run_steps)
 
 
 @torch.inference_mode()
-def write(options: dict) -> None:
-    """nanoGPT's `generate`: the whole window anew for each token."""
-    model = GPT(GENERATION).eval()
-
-    def one_text() -> dict:
-        tokens = torch.zeros(options["samples"], 1, dtype=torch.long)
-        for _ in range(NEW_TOKENS):
-            logits = model(tokens[:, -GENERATION.context :])[:, -1]
-            choice = torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)
-            tokens = torch.cat([tokens, choice], dim=1)
-        return {"tokens": options["samples"] * NEW_TOKENS}
-
-    model(torch.zeros(options["samples"], 1, dtype=torch.long))
-    serve({"parameters": count(model), "compile_seconds": 0.0}, one_text)
-
-
-@torch.inference_mode()
-def write_cached(options: dict) -> None:
-    """Hugging Face's GPT-2 of the same shape, with its key/value cache (and GPT-2's biases)."""
+def generate(options: dict) -> None:
+    """Time Hugging Face's GPT-2 of the same shape, with its cache (and GPT-2's biases)."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     setting = GENERATION
@@ -144,7 +127,7 @@ def write_cached(options: dict) -> None:
     biases = sum(p.numel() for name, p in model.named_parameters() if name.endswith(".bias"))
     prompt = torch.zeros(options["samples"], 1, dtype=torch.long)
 
-    def one_text() -> dict:
+    def generate_once() -> dict:
         tokens = model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
@@ -155,9 +138,9 @@ def write_cached(options: dict) -> None:
         )
         return {"tokens": tokens[:, 1:].numel()}
 
-    one_text()
-    serve({"parameters": count(model) - biases, "compile_seconds": 0.0}, one_text)
+    generate_once()
+    serve({"parameters": count_parameters(model) - biases, "compile_seconds": 0.0}, generate_once)
 
 
 if __name__ == "__main__":
-    work({"train": train, "write": write, "write-cached": write_cached})
+    run_job({"train": train, "generate": generate})

@@ -23,7 +23,7 @@ from tlite.training.metrics import iterate_metrics
 
 
 class Fit(NamedTuple):
-    """A law, and the largest size, to which it was not fitted."""
+    """A law fitted to all sizes but the largest, and its prediction of that."""
 
     law: Law
     laws: Law
@@ -75,14 +75,12 @@ def report(folder: tyro.conf.Positional[Path]) -> None:
         UserError: it is no study, or has too few finished runs.
     """
     names, runs = read_runs(read_study(folder))
-    found = fit_smaller(runs)
-    print_runs(names, runs, found.law)
-    print_law(found.law, found.laws)
-    print_prediction(found)
-    print_optimal(runs, found.law, found.laws)
-    figure, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    plot_losses(axes[0], runs, found)
-    plot_compute(axes[1], runs, found.law)
+    result = fit_smaller(runs)
+    print_runs(names, runs, result.law)
+    print_law(result.law, result.laws)
+    print_prediction(result)
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    plot_losses(axes, runs, result)
     path = folder / "scaling-law.png"
     measurements = {name: column.tolist() for name, column in runs._asdict().items()}
     with disk_errors(folder):
@@ -109,91 +107,49 @@ def print_law(law: Law, laws: Law) -> None:
     for name, value, resampled in zip(Law._fields, law, laws, strict=True):
         lower, upper = interval(resampled)[:, 0]
         print(f"{name:>10} {value:10.4g}  {lower:.4g} to {upper:.4g}")
+    lower, upper = interval(laws.beta / (laws.alpha + laws.beta))[:, 0]
+    exponent = law.beta / (law.alpha + law.beta)
+    size = f"N* ~ C^{exponent:.2f} ({lower:.2f} to {upper:.2f})"
+    print(f"\ncompute-optimal, C = 6 N D: {size}, D* ~ C^{1 - exponent:.2f}")
 
 
-def print_prediction(found: Fit) -> None:
+def print_prediction(result: Fit) -> None:
     """Print predicted and measured losses of the largest size."""
-    size = found.largest.parameters[0]
+    size = result.largest.parameters[0]
     print(f"\n{int(size):,} parameters, left out of the fit:")
     print(f"{'tokens':>10} {'predicted':>9}  {'95 %':^16} {'measured':>8} {'error':>7}")
-    columns = found.largest.tokens, *found.band, found.largest.losses
+    columns = result.largest.tokens, *result.band, result.largest.losses
     for tokens, lower, upper, losses in zip(*columns, strict=True):
-        predicted, mean, ends = found.law.loss(size, tokens), losses.mean(), (lower, upper)
+        predicted, mean, ends = result.law.loss(size, tokens), losses.mean(), (lower, upper)
         band = "{:.4f} to {:.4f}".format(*ends)
         error = mean / predicted - 1
         print(f"{tokens:>10,.0f} {predicted:9.4f}  {band} {mean:8.4f} {error:+7.2%}")
 
 
-def print_optimal(runs: Runs, law: Law, laws: Law) -> None:
-    """Print the best size for compute budgets within the grid, and ten times more."""
-    flops = compute(runs)
-    lower, upper = interval(laws.beta / (laws.alpha + laws.beta))[:, 0]
-    exponent = law.beta / (law.alpha + law.beta)
-    size = f"N* ~ C^{exponent:.2f} ({lower:.2f} to {upper:.2f})"
-    print(f"\ncompute-optimal, C = 6 N D: {size}, D* ~ C^{1 - exponent:.2f}")
-    print(f"{'C':>9} {'N*':>10} {'95 %':^22} {'D*':>12} {'loss':>7}")
-    for c in np.geomspace(flops.min(), 10 * flops.max(), 6):
-        parameters, tokens = law.optimal(c)
-        low, high = interval(laws.optimal(c)[0])[:, 0]
-        ends, loss = f"{low:,.0f} to {high:,.0f}", law.loss(parameters, tokens)
-        print(f"{c:9.2g} {parameters:10,.0f} {ends:^22} {tokens:12,.0f} {loss:7.3f}")
-
-
-def compute(runs: Runs) -> np.ndarray:
-    """Return the floating-point operations of each run, 6 N D."""
-    return 6 * runs.parameters * runs.tokens
-
-
-def plot_losses(axes: Axes, runs: Runs, found: Fit) -> None:
+def plot_losses(axes: Axes, runs: Runs, result: Fit) -> None:
     """Plot the losses of each size by training tokens, the law, and what it predicts."""
     tokens = np.geomspace(runs.tokens.min(), runs.tokens.max(), 100)
-    for color, size, one in by_size(runs):
-        if is_largest := size in found.largest.parameters:
-            order = np.argsort(one.tokens)
-            band = {"color": color, "alpha": 0.2, "lw": 0, "label": "its prediction"}
-            axes.fill_between(one.tokens[order], *found.band[:, order], **band)
-        label = f"{short(size)}, left out of the fit" if is_largest else short(size)
-        plot_points(axes, one.tokens, one.losses, color=color, label=label)
-        axes.plot(tokens, found.law.loss(size, tokens), "--" if is_largest else "-", color=color)
-    axes.set(xlabel="training characters D")
-    finish(axes)
-
-
-def plot_compute(axes: Axes, runs: Runs, law: Law) -> None:
-    """Plot the losses of each size by compute, and the lowest that the law gives."""
-    for color, size, one in by_size(runs):
-        plot_points(axes, compute(one), one.losses, color=color, label=short(size))
-        tokens = np.geomspace(one.tokens.min(), one.tokens.max(), 100)
-        axes.plot(6 * size * tokens, law.loss(size, tokens), color=color)
-    flops = np.geomspace(compute(runs).min(), compute(runs).max(), 100)
-    label = f"compute-optimal: N* ~ C^{law.beta / (law.alpha + law.beta):.2f}"
-    axes.plot(flops, law.loss(*law.optimal(flops)), ":", color="black", lw=2, label=label)
-    axes.set(xlabel="training compute C = 6 N D (floating-point operations)")
-    finish(axes)
-
-
-def by_size(runs: Runs):
-    """Yield color, size and runs of each model size."""
     colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for color, size in zip(colors, np.unique(runs.parameters), strict=False):
-        yield color, size, runs.chosen(runs.parameters == size)
-
-
-def plot_points(axes: Axes, x: np.ndarray, losses: Float[np.ndarray, "R S"], **style) -> None:
-    """Plot mean losses with one standard deviation over seeds."""
-    spread = losses.std(1, ddof=1) if losses.shape[1] > 1 else None
-    axes.errorbar(x, losses.mean(1), spread, marker="o", linestyle="none", **style)
-
-
-def short(size: float) -> str:
-    """Return 7,344 as "7.34k"."""
-    return f"{size / 1e6:.3g}M" if size >= 1e6 else f"{size / 1e3:.3g}k"
-
-
-def finish(axes: Axes) -> None:
-    axes.set(xscale="log", ylabel="validation loss (nats per character)")
+        one, is_largest = runs.chosen(runs.parameters == size), size in result.largest.parameters
+        if is_largest:
+            order = np.argsort(one.tokens)
+            band = {"color": color, "alpha": 0.2, "lw": 0, "label": "its prediction"}
+            axes.fill_between(one.tokens[order], *result.band[:, order], **band)
+        label = f"{shorten(size)}, left out of the fit" if is_largest else shorten(size)
+        spread = one.losses.std(1, ddof=1) if one.losses.shape[1] > 1 else None
+        style = {"marker": "o", "linestyle": "none", "color": color, "label": label}
+        axes.errorbar(one.tokens, one.losses.mean(1), spread, **style)
+        axes.plot(tokens, result.law.loss(size, tokens), "--" if is_largest else "-", color=color)
+    axes.set(xlabel="training characters D", xscale="log")
+    axes.set(ylabel="validation loss (nats per character)")
     axes.grid(alpha=0.3)
     axes.legend(title="parameters N", fontsize="small")
+
+
+def shorten(size: float) -> str:
+    """Return 7,344 as "7.34k"."""
+    return f"{size / 1e6:.3g}M" if size >= 1e6 else f"{size / 1e3:.3g}k"
 
 
 def main() -> int:

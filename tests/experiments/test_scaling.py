@@ -58,7 +58,7 @@ def test_a_planted_law_is_recovered_and_predicts(study, capsys):
     assert (study.folder / "scaling-law.png").stat().st_size > 10_000
 
 
-def test_unfinished_variants_are_left_out_and_named(study, capsys):
+def test_unfinished_variants_are_skipped_and_named(study, capsys):
     study.changed("24x2-4M", ended=False).write()
     report(study.folder)
     out = capsys.readouterr().out

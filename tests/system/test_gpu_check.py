@@ -1,4 +1,4 @@
-"""The check of a GPU, where there is none: its comparisons, tiny and on a CPU."""
+"""The comparisons of gpu_check, tiny and on a CPU."""
 
 import jax
 
@@ -17,35 +17,35 @@ def test_without_a_gpu_one_sentence_says_so():
     assert done == (2, "", "gpu-check: JAX sees no GPU here: nothing is checked\n")
 
 
-def test_attention_is_held_to_its_definition():
+def test_attention_is_compared_with_its_definition():
     rows = list(gpu_check.attention_rows(CPU, **TINY))
     assert len(rows) == 6
     assert all(row.ok for row in rows), rows
 
 
-def test_an_attention_that_does_not_heed_its_mask_is_found():
-    def blind(query, key, value, mask):
+def test_an_attention_that_ignores_its_mask_fails():
+    def unmasked(query, key, value, mask):
         return fused_attention(query, key, value)
 
-    no_mask, *masked, kernel = gpu_check.attention_rows(CPU, **TINY, attention=blind)
+    no_mask, *masked, kernel = gpu_check.attention_rows(CPU, **TINY, attention=unmasked)
     assert no_mask.ok
     assert kernel.ok
     assert not any(row.ok for row in masked), masked
 
 
-def test_courses_of_two_devices_are_compared():
+def test_losses_of_two_devices_are_compared():
     tiny = {"width": 8, "num_heads": 1, "num_blocks": 1, "context": 8}
     rows = list(gpu_check.course_rows(CPU, jax.devices("cpu")[1], 5, **tiny))
     assert all(row.ok for row in rows), rows
 
 
-def test_memory_is_held_to_what_the_plan_foretells():
-    held = (gpu_check.memory_row("", 2**30, 0, int(part * 2**30)) for part in (1, 0.5, 1.5))
-    assert [row.ok for row in held] == [True, False, False]
+def test_memory_is_compared_with_the_plan():
+    rows = (gpu_check.memory_row("", 2**30, 0, int(part * 2**30)) for part in (1, 0.5, 1.5))
+    assert [row.ok for row in rows] == [True, False, False]
 
 
 def test_a_step_is_planned_and_timed():
     model, training = CPU_TRAINING[0].config(), TrainingConfig(batch_size=4)
     memory, speed = gpu_check.training_rows(CPU, "44k", model, training)
-    assert (memory.found, memory.ok) == ("the device does not tell", None)
-    assert "tokens/s" in speed.found
+    assert (memory.measured, memory.ok) == ("not reported by the device", None)
+    assert "tokens/s" in speed.measured
