@@ -1,1 +1,1 @@
-"""What a step of training would take on devices that are not there."""
+"""Plan a training step on devices that do not exist."""

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 import re
-import time
 from collections import Counter
 from typing import Any
 
@@ -33,7 +32,7 @@ PEAK = {
     "h100": 989e12,
     "h200": 989e12,
 }
-"""bfloat16 FLOP/s of one device, by the makers' data sheets (without sparsity)."""
+"""bfloat16 FLOP/s of one device by its data sheet, without sparsity."""
 
 TPU_KINDS = {"v4": "v4-8", "v5e": "v5litepod-8", "v5p": "v5p-8", "v6e": "v6e-8"}
 
@@ -65,28 +64,6 @@ def plan(
     Raises:
         UserError: an argument is not possible, or there are fewer devices.
     """
-    check_plan(experiment, hardware, utilisation)
-    number, by_model = read_mesh(mesh, tpu, experiment.training.fsdp_inner)
-    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
-    if len(devices) < number:
-        raise UserError(f"--mesh {mesh} needs {number} devices, but there are {len(devices)}")
-    training = dataclasses.replace(experiment.training, fsdp_inner=by_model)
-    if training.precision == "auto":
-        training = dataclasses.replace(training, precision="mixed")
-    model = choose_products(experiment.model, training.precision)
-    planned = planned_trainer(model, training, devices[:number])
-    print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
-    if parameters:
-        print_parameters(planned)
-    began = time.perf_counter()
-    compiled = planned.lower().compile()
-    print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
-    print_memory(planned, compiled)
-    print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
-
-
-def check_plan(experiment: Experiment, hardware: str | None, utilisation: float) -> None:
-    """Raise a `UserError` if the experiment or an option can't be planned."""
     if not isinstance(experiment, GeneratorExperiment):
         raise UserError("only generators can be planned: of others the data decides the sizes")
     if not experiment.model.vocabulary_size:
@@ -95,6 +72,21 @@ def check_plan(experiment: Experiment, hardware: str | None, utilisation: float)
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
+    number, fsdp_inner = read_mesh(mesh, tpu, experiment.training.fsdp_inner)
+    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
+    if len(devices) < number:
+        raise UserError(f"--mesh {mesh} needs {number} devices, but there are {len(devices)}")
+    training = dataclasses.replace(experiment.training, fsdp_inner=fsdp_inner)
+    if training.precision == "auto":
+        training = dataclasses.replace(training, precision="mixed")
+    model = choose_products(experiment.model, training.precision)
+    planned = planned_trainer(model, training, devices[:number])
+    print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
+    if parameters:
+        print_parameters(planned)
+    compiled = planned.lower().compile()
+    print_memory(planned, compiled)
+    print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
 
 
 def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
@@ -106,22 +98,17 @@ def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[i
     if tpu is not None:
         kind, _, shape = tpu.partition(":")
         if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
-            raise UserError(
-                f"--tpu must be a kind and a shape, v5e:16x16 say, not {tpu!r}; "
-                f"kinds: {', '.join(TPU_KINDS)}"
-            )
+            kinds = ", ".join(TPU_KINDS)
+            raise UserError(f"--tpu must be like v5e:16x16, not {tpu!r}; kinds: {kinds}")
         if not mesh:
             return math.prod(map(int, shape.split("x"))), fsdp_inner
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
-        raise UserError(f"--mesh must be a number of devices or two, 8 or 64x4 say, not {mesh!r}")
+        raise UserError(f"--mesh must be like 8 or 64x4, not {mesh!r}")
     sizes = [int(size) for size in mesh.split("x")]
     if math.prod(sizes) > 2**16:
         raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
     if len(sizes) > 1 and fsdp_inner not in (1, sizes[1]):
-        raise UserError(
-            f"--mesh {mesh} divides a model over {sizes[1]} devices, but --fsdp-inner over "
-            f"{fsdp_inner}: leave one out"
-        )
+        raise UserError(f"--mesh {mesh} and --fsdp-inner {fsdp_inner} disagree: leave one out")
     return math.prod(sizes), sizes[1] if len(sizes) > 1 else fsdp_inner
 
 
@@ -131,13 +118,9 @@ def tpu_devices(tpu: str) -> list:
     Raises:
         UserError: libtpu is missing, or knows no such slice.
     """
-    settings = {
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_ACCELERATOR_TYPE": TPU_KINDS[tpu.partition(":")[0]],
-    }
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", TPU_KINDS[tpu.partition(":")[0]])
     with needs_extra("tpu"):
         import libtpu  # noqa: F401
     try:
@@ -160,22 +143,20 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
 
 def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
     """Print the sizes of model and update, and their layout on the devices."""
-    examples = planned.config.batch_size * planned.config.gradient_accumulation_steps
-    print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
-    print(f"attention {dict(describe_components(model))['attention']}")
+    config, attention = planned.config, dict(describe_components(model))["attention"]
+    print(f"{planned.num_parameters:,} parameters, {config.precision} precision, ", end="")
+    print(f"attention {attention}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
-    print(f"{planned.mesh.size} of {devices}: {shape or '1'}, ", end="")
-    print("each large array divided" if planned.sharded else "parameters whole on each")
-    size = planned.config.batch_size // planned.num_shards
+    layout = "large arrays sharded" if planned.sharded else "parameters replicated"
+    print(f"{planned.mesh.size} of {devices}: {shape or '1'}, {layout}")
+    examples = config.batch_size * config.gradient_accumulation_steps
+    size = config.batch_size // planned.num_shards
     print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
-    print(
-        f"{size} on a device at a time, {planned.config.gradient_accumulation_steps} times",
-        flush=True,
-    )
+    print(f"{size} on a device at a time, {config.gradient_accumulation_steps} times", flush=True)
 
 
 def print_parameters(planned: Trainer) -> None:
-    """Print shape and rules of each parameter, equal ones of all blocks in one line."""
+    """Print shape and rules of each parameter; equal lines of several blocks are merged."""
     rules = parameter_rules(planned.config, planned.shapes)
     lines = {
         f"  {re.sub(r'[.][0-9]+[.]', '.*.', name):40s} {planned.shapes[name].shape!s:16s} {rule}": 0
@@ -191,7 +172,7 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
         print(f"  {name:34s} {size / 2**30:8.2f} GiB")
     if unsharded := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
         patterns = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in unsharded)
-        print(f"not divided, as their axes don't allow it: {', '.join(patterns)}")
+        print(f"not sharded, as no axis is divisible: {', '.join(patterns)}")
     print("exchanged by a device in an update:")
     for kind, (count, size) in collectives(compiled.as_text()).items():
         print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
@@ -247,17 +228,17 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
             kind = operation.removesuffix("-start")
             if kind in COLLECTIVES:
                 counts[kind] += times
-                # The shape of an operation that only starts here also has its operand.
-                both = operation in ("all-gather-start", "collective-permute-start")
-                sizes[kind] += times * _bytes(result, first=1 if both else 0)
-            inside = times * (_trips(line, computations) if operation == "while" else 1)
+                # The result of these also contains the operand.
+                has_operand = operation in ("all-gather-start", "collective-permute-start")
+                sizes[kind] += times * _bytes(result, first=int(has_operand))
+            repeats = times * (_trips(line, computations) if operation == "while" else 1)
             for called in CALLED.findall(line):
-                todo += [(name.strip().lstrip("%"), inside) for name in called.split(",")]
+                todo += [(name.strip().lstrip("%"), repeats) for name in called.split(",")]
     return {kind: (counts[kind], sizes[kind]) for kind in COLLECTIVES if counts[kind]}
 
 
 def _trips(line: str, computations: dict[str, list[str]]) -> int:
-    """Return how often a loop runs: as the compiler says, or by the one number it compares with."""
+    """Return how often a loop runs, by the compiler or by the constant of its condition."""
     if known := KNOWN_TRIPS.search(line):
         return int(known[1])
     condition = "\n".join(computations.get(re.search(r"condition=%?([\w.-]+)", line)[1], ()))
@@ -266,9 +247,9 @@ def _trips(line: str, computations: dict[str, list[str]]) -> int:
 
 
 def _bytes(result: str, first: int = 0) -> int:
-    """Return the bytes of a shape `f32[8,4]{1,0}`, or of several from the `first` on."""
+    """Return the bytes of shapes such as `f32[8,4]{1,0}`, from the `first` on."""
     total = 0
     for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result)[first:]:
         size = math.prod(int(axis) for axis in axes.split(",") if axis)
-        total += size * int(re.sub(r"\D", "", kind) or 8) // 8  # "pred" has no number
+        total += size * int(re.sub(r"\D", "", kind) or 8) // 8  # "pred" has no digits
     return total
