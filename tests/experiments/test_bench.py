@@ -18,22 +18,22 @@ def contender(name, parameters=10, seconds=(1.0, 1.0)):
     )
 
 
-def test_models_of_different_sizes_are_not_compared():
+def test_models_of_different_sizes_are_an_error():
     assert check_parameters([contender("a"), contender("b")]) == 10
     with pytest.raises(UserError, match="differ"):
         check_parameters([contender("a"), contender("b", parameters=11)])
 
 
-def test_ratios_are_between_the_fastest_of_each_side_round_by_round():
+def test_ratios_are_those_of_the_fastest_of_each_side():
     ours = [contender("slow", seconds=(9, 9)), contender("quick", seconds=(1, 2))]
     theirs = [contender("eager", seconds=(4, 4)), contender("compiled", seconds=(6, 6))]
-    result = compare(ours, theirs, work=100)
+    result = compare(ours, theirs, num_tokens=100)
     assert result["best"] == ["quick", "eager"]
     assert result["ratios"] == [4, 2]
 
 
 @pytest.mark.parametrize("setting", TRAINING, ids=lambda s: s.name)
-def test_flops_are_those_of_every_product_of_a_step(setting):
+def test_flops_are_those_of_the_products_of_a_step(setting):
     """Counted layer by layer: 2 a multiplication, forward once and backward twice."""
     width, context = setting.width, setting.context
     block = 4 * width * width + 8 * width * width + 2 * context * width
