@@ -1,4 +1,4 @@
-"""Shakespeare by a generator that others have pre-trained.
+"""Tiny Shakespeare from a pre-trained generator.
 
 Any GPT-like folder or name on the Hugging Face hub will do: `--init-from PATH`. The hub was out of
 reach of the machines this was written on: with real weights it has not been run.

@@ -1,4 +1,4 @@
-"""Which of six classes a question asks for, from a model that others have pre-trained (TREC).
+"""Question classification (TREC) from a pre-trained model.
 
 Any BERT-like folder or name on the Hugging Face hub will do: `--init-from PATH`. The hub was out of
 reach of the machines this was written on: with real weights it has not been run.

@@ -1,4 +1,4 @@
-"""Softmax attention, a gated delta rule, and three blocks of this to one of that, at equal size.
+"""Softmax attention, a gated delta rule, and a hybrid of one block to three, at equal size.
 
 `GatedDelta` is a layer in place of attention whose cache is a matrix per head, however long the
 text. Tiny Shakespeare, 0.2M parameters, equal steps and learning rate for the three variants.

@@ -1,4 +1,4 @@
-"""Logistic regression on the words of a review: what the transformer has to beat.
+"""Logistic regression on the words of a review, a baseline of the transformer.
 
 command   make logistic   (five seeds: they differ in the order of the batches alone)
 time      25 s for the five

@@ -1,4 +1,4 @@
-"""Classes of texts of your own: a table with a column of texts and one of classes.
+"""Classify your own texts: a table with a column of texts and one of classes.
 
 CSV, TSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns with a known name (text,
 review; label, stars) are found, others named (--text-column, --label-column; --columns, if the

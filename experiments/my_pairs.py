@@ -1,4 +1,4 @@
-"""From one language to another, of pairs of sentences of your own: a table with two columns.
+"""Translate with your own pairs of sentences: a table with two columns.
 
 TSV, CSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns called source and target, or
 en and de, say, are known; of two others the first is the source; else they are named

@@ -1,4 +1,4 @@
-"""A text of your own, with the settings of the demo: a file, or the texts of a table.
+"""Generate your own text with the settings of the demo: a file, or the texts of a table.
 
 command   tlite train my_text --path my.txt   (or a table, CSV, TSV, JSON Lines or Parquet, or a
           folder of `save_to_disk`: --text-column names the column with the texts)

@@ -1,4 +1,4 @@
-"""The stars of a review: `reviews` beside a linear model of n-grams that is found first.
+"""The stars of a review: `reviews` with a linear model of n-grams fitted first.
 
 command   make record-reviews   (five seeds)
 time      16 min for the five, of a machine shared with much other work

@@ -1,4 +1,4 @@
-"""Whether a review is negative or positive: `record_reviews` of two classes.
+"""Sentiment of a review, negative or positive: `record_reviews` with two classes.
 
 command   make record-reviews-binary   (five seeds)
 time      8 min for the five, of a machine shared with other work

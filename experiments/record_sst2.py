@@ -1,4 +1,4 @@
-"""Sentences from film reviews: `sst2` beside a linear model of n-grams that is found first.
+"""Sentences from film reviews: `sst2` with a linear model of n-grams fitted first.
 
 command   make record-sst2   (five seeds)
 time      6 min for the five, beside much other work

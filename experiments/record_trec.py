@@ -1,4 +1,4 @@
-"""What a question asks for: `trec` beside a linear model of n-grams that is found first.
+"""Question classification: `trec` with a linear model of n-grams fitted first.
 
 command   make record-trec   (five seeds)
 time      9 min for the five, beside much other work

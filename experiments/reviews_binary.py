@@ -1,4 +1,4 @@
-"""Whether a review is negative (1 or 2 stars) or positive (4 or 5); 3 stars are left out.
+"""Sentiment of a review: negative (1 or 2 stars) or positive (4 or 5), without 3 stars.
 
 command   make reviews-binary   (five seeds; OPTIONS="--wide.bigrams 60000" for the wide model)
 time      9 min for the five, beside other work

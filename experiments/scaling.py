@@ -1,4 +1,4 @@
-"""A scaling law on a laptop: what parameters and training tokens do to the loss on Shakespeare.
+"""A scaling law on a laptop: the loss on Shakespeare by parameters and training tokens.
 
 Six sizes and four budgets of one generator on all of the plays, two seeds each. Every run has a
 cosine that ends at its own budget, and is scored once, at its end, on the whole validation part.

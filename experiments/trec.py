@@ -1,4 +1,4 @@
-"""What a question asks for: one of six classes (TREC).
+"""Question classification into six classes (TREC).
 
 A tenth of the training questions is held out to choose a checkpoint by.
 

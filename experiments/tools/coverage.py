@@ -42,23 +42,24 @@ def coverage(
         own = RESIDUAL * rng.standard_normal((studies, seeds, examples), np.float32)
         tables.append(common + seed * rng.standard_normal((studies, seeds, 1)) + own)
         common = 0.0
-    found = variance(*tables)
+    variances = variance(*tables)
     by_group = seed**2 / seeds + RESIDUAL**2 / (seeds * examples)
     deviation = (EXAMPLE**2 / examples + groups * by_group) ** 0.5
     return tuple(
         float(np.mean(2 * ndtr(half / deviation) - 1))
-        for half in (found.half_width, wider_part(found))
+        for half in (variances.half_width, wider_part(variances))
     )
 
 
-def wider_part(found: Variance) -> Float[np.ndarray, "studies"]:
-    """Half of the wider of the intervals over seeds alone and over examples alone."""
-    seeds = quantile(found.seeds_dof) * np.sqrt(found.seeds)
-    return np.maximum(seeds, quantile(found.examples_dof) * np.sqrt(found.examples))
+def wider_part(variances: Variance) -> Float[np.ndarray, "studies"]:
+    """Return half of the wider of the intervals over seeds alone and over examples alone."""
+    seeds = quantile(variances.seeds_dof) * np.sqrt(variances.seeds)
+    examples = quantile(variances.examples_dof) * np.sqrt(variances.examples)
+    return np.maximum(seeds, examples)
 
 
 def autoregressive(correlation: float) -> Callable:
-    """Scores of which neighbours have this correlation."""
+    """Return a function that draws scores with this correlation of neighbours."""
 
     def draw(rng: np.random.Generator, windows: int) -> Float[np.ndarray, "W"]:
         scores = rng.standard_normal(windows)
@@ -71,7 +72,7 @@ def autoregressive(correlation: float) -> Callable:
 
 
 def scenes(length: int) -> Callable:
-    """Scores that change where a scene ends, after so many windows on average."""
+    """Return a function that draws scores that change after `length` windows on average."""
 
     def draw(rng: np.random.Generator, windows: int) -> Float[np.ndarray, "W"]:
         ends = rng.random(windows) < 1 / length
@@ -108,14 +109,14 @@ def main() -> None:
     print(f"  S    N  {''.join(f'{ratio:>15g}' for ratio in RATIOS)}")
     for seeds in SEEDS:
         for examples in EXAMPLES:
-            found = (coverage(seeds, examples, ratio) for ratio in RATIOS)
-            cells = (f"{100 * whole:6.1f} ({100 * part:.1f})" for whole, part in found)
+            pairs = (coverage(seeds, examples, ratio) for ratio in RATIOS)
+            cells = (f"{100 * both:6.1f} ({100 * wider:.1f})" for both, wider in pairs)
             print(f"{seeds:3} {examples:4}  {''.join(f'{cell:>15}' for cell in cells)}")
     print("\nblocks of a text: coverage in %, in brackets the mean number of blocks")
     print(f"{'windows':>24} {''.join(f'{windows:>13,}' for windows in WINDOWS)}")
     for name, draw in TEXTS.items():
-        found = (text_coverage(draw, windows) for windows in WINDOWS)
-        cells = (f"{100 * covered:.1f} ({blocks:.0f})" for covered, blocks in found)
+        pairs = (text_coverage(draw, windows) for windows in WINDOWS)
+        cells = (f"{100 * covered:.1f} ({blocks:.0f})" for covered, blocks in pairs)
         print(f"{name:>24} {''.join(f'{cell:>13}' for cell in cells)}", flush=True)
 
 

@@ -1,7 +1,7 @@
 """Project Gutenberg's Shakespeare as plain play text: speakers and speeches, little else.
 
 `prepare` reads the complete works (#100) or one play, in the layout of any edition, and keeps the
-plays. What is a speaker or a heading is told by the structure of the text:
+plays. Speakers and headings are recognised by the structure of the text:
 
 - a work begins at its title from the global contents; it is a play if an "ACT I" is in it;
 - a play begins at its last "ACT I" (the ones before are contents) or the prologue before it;
@@ -59,7 +59,7 @@ _SPEECH = re.compile(rf"( *)({_LABEL})\.+(?= |$)(.*)")
 
 
 class Layout(NamedTuple):
-    """How one play is set: where its labels stand, which they are, if speech is on their line."""
+    """Typesetting of a play: indentation of its labels, the labels, speech on their line or not."""
 
     indent: int
     labels: frozenset[str]
@@ -67,7 +67,7 @@ class Layout(NamedTuple):
 
 
 def prepare(text: str) -> str:
-    """The plays in a Gutenberg text: "LYSANDER." on a line, his lines below, a blank line between.
+    """Return the plays in a text: "LYSANDER." on a line, his lines below, a blank line between.
 
     Everything else goes: licence, contents, titles, persons, act and scene headings, poems. The
     characters left are printable ASCII without digits, the newline, and the em dash.
@@ -82,12 +82,12 @@ def prepare(text: str) -> str:
 
 
 def plays(text: str) -> list[str]:
-    """The plays in a Gutenberg text, one string each, as `prepare` joins them."""
+    """Return the plays in a Gutenberg text, one string each, as `prepare` joins them."""
     return [play for work in _works(_plain_characters(text)) if (play := _play(work))]
 
 
 def _plain_characters(text: str) -> str:
-    """Plain letters, straight quotes, one kind of dash and of space; digits are still there."""
+    """Replace letters, quotes, dashes and spaces by plain ones; digits stay."""
     text = re.sub(r"\r\n?|\u2028|\u2029|\f|\v", "\n", text.replace("\ufeff", ""))
     for ligature, letters in (("Æ", "Ae"), ("Œ", "Oe")):
         text = re.sub(f"{ligature}(?=[A-ZÆŒ])|(?<=[A-Z]){ligature}", letters.upper(), text)
@@ -99,7 +99,7 @@ def _plain_characters(text: str) -> str:
 
 
 def _works(text: str) -> Iterator[list[str]]:
-    """The lines of each work, without the title; what follows persons or contents is its own."""
+    """Yield the lines of each work, without the title; persons or contents start a new one."""
     text = text[max((m.end() for m in _HEADER.finditer(text)), default=0) :]
     if footer := _FOOTER.search(text):
         text = text[: footer.start()]
@@ -113,7 +113,7 @@ def _works(text: str) -> Iterator[list[str]]:
 
 
 def _title_lines(lines: list[str]) -> list[int]:
-    """Where the works named in the global contents begin; none for a single play."""
+    """Return the lines at which the works of the global contents begin; [] for a single play."""
     bare = [line.strip(" :;") for line in lines]
     first = next((i + 1 for i, line in enumerate(lines) if _CONTENTS.match(line)), len(lines))
     titles: list[str] = []
@@ -136,7 +136,7 @@ def _title_lines(lines: list[str]) -> list[int]:
 
 
 def _play(lines: list[str]) -> str:
-    """The spoken text and stage directions of one play; "" if the lines hold none."""
+    """Return the spoken text and stage directions of one play; "" if there is none."""
     end = next((i for i, line in enumerate(lines) if _FINIS.match(line)), len(lines))
     lines = lines[:end]
     acts = [i for i, line in enumerate(lines) if _ACT.match(line)]
@@ -164,7 +164,7 @@ def _ordinal(line: str) -> str:
 
 
 def _layout(lines: list[str]) -> Layout:
-    """What most labels of the play look like."""
+    """Return the layout of most labels of the play."""
     spoken = [m for line in lines if not _heading(line) and (m := _SPEECH.match(line))]
     inline = sum(bool(m[3]) for m in spoken) * 2 > len(spoken)
     spoken = [m for m in spoken if bool(m[3]) == inline]
@@ -271,7 +271,7 @@ def _speech(line: str, last: str, following: str, layout: Layout) -> tuple[str, 
 
 
 def _direction(line: str, direction: bool, in_bracket: bool, layout: Layout) -> bool:
-    """Whether the whole line is a stage direction, or goes on with one."""
+    """True if the line is a stage direction, or continues one."""
     indent, text = len(line) - len(line.lstrip()), line.strip()
     if in_bracket or (direction and indent > layout.indent + 9):
         return True
@@ -290,7 +290,7 @@ def _direction(line: str, direction: bool, in_bracket: bool, layout: Layout) -> 
 
 
 def _cut_tail(text: str) -> tuple[str, str]:
-    """Speech, and the stage direction set to the right of it on the same line."""
+    """Return the speech, and the stage direction to the right of it on the same line."""
     match = re.fullmatch(r"(.*[^\s\]]) {3,}(\S.*[^\s'\"])", text)
     if not match or (re.search(r"\] *[A-Z]", match[2]) and not _STAGE.search(match[2])):
         return text, ""
@@ -298,7 +298,7 @@ def _cut_tail(text: str) -> tuple[str, str]:
 
 
 def _tidy(lines: Iterator[str]) -> str:
-    """The text without italics marks, digits, stray signs, double spaces and double blank lines."""
+    """Return the text without italics, digits, stray signs, and double spaces or blank lines."""
     text = "\n".join(lines)
     text = re.sub(r"[^\w\s.,;:!?'\"()\[\]&—-]|_", "", text)
     text = re.sub(r"\b(\d{1,3})\b\.?", _spelled, text)

@@ -60,6 +60,6 @@ def test_a_user_table_fits_the_experiments_for_tables(name, tmp_path, monkeypatc
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # absolute paths: it can be read from anywhere
     built = build(resolved)
-    assert len(built.train)
-    assert len(built.validation)
+    assert len(getattr(built.train, "tokens", built.train))
+    assert len(getattr(built.validation, "tokens", built.validation))
     assert built.experiment.model.vocabulary_size == len(built.tokenizer) > 10

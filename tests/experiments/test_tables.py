@@ -1,4 +1,4 @@
-"""What a table says of a log is what it says of the model, not of what stands beside it."""
+"""Tables read the figures of the model from a log, not those of its baselines."""
 
 import pytest
 
@@ -27,7 +27,7 @@ ACCURACY, LOSS = "accuracy, %, mean (SD)", "validation loss, nats, mean (SD)"
 
 
 def cells(lines: list[str]) -> dict[str, str]:
-    """The one row of a table, by its header."""
+    """Return the one row of a table by its header."""
     header, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     return dict(zip(header, row, strict=True))
 
@@ -52,36 +52,36 @@ def keep(tmp_path, monkeypatch):
     return lambda name, text: (tmp_path / f"{name}.log").write_text(text)
 
 
-def test_a_classifier_is_told_by_its_test_part_and_before_that_by_validation(keep):
+def test_a_test_evaluation_replaces_that_of_validation(keep):
     keep("trec", CLASSIFIER)
-    found = cells(tables.classifiers())
-    assert (found["texts"], found[ACCURACY]) == ("100 of validation", "70.1 (0.1)")
-    assert (found["seeds"], found["TF-IDF + LR"], found["all replicas"]) == ("3", "60.1", "")
-    assert found["what"].endswith("(`--wide.bigrams 60000`)")
+    row = cells(tables.classifiers())
+    assert (row["texts"], row[ACCURACY]) == ("100 of validation", "70.1 (0.1)")
+    assert (row["seeds"], row["TF-IDF + LR"], row["all replicas"]) == ("3", "60.1", "")
+    assert row["what"].endswith("(`--wide.bigrams 60000`)")
     keep("trec", CLASSIFIER + TESTED)
-    found = cells(tables.classifiers())
-    assert (found["texts"], found[ACCURACY]) == ("2,500 of test", "50.0 (1.0)")
-    assert found[tables.OVER_BOTH] == "± 2.9 (seeds 2.5, texts 1.4)"
-    assert found["TF-IDF + LR"] == "60.2"
-    assert found["above TF-IDF, points, 95 % CI"] == "-10.2 ± 3.0 (seeds 1)"
-    assert found["all replicas"] == "55.0"
+    row = cells(tables.classifiers())
+    assert (row["texts"], row[ACCURACY]) == ("2,500 of test", "50.0 (1.0)")
+    assert row[tables.OVER_BOTH] == "± 2.9 (seeds 2.5, texts 1.4)"
+    assert row["TF-IDF + LR"] == "60.2"
+    assert row["above TF-IDF, points, 95 % CI"] == "-10.2 ± 3.0 (seeds 1)"
+    assert row["all replicas"] == "55.0"
 
 
 def test_runs_of_one_seed_each_are_a_mean_and_its_spread(keep):
     runs = [GENERATOR.format(seed=seed, loss=f"{1 + seed}.0000") for seed in range(3)]
     keep("record-tiny", "\n".join(runs))
-    found = cells(tables.generators())
-    assert (found["seeds"], found["characters"]) == ("3", "700")
-    assert found[LOSS] == "2.0000 (1.0000)"
-    assert found["perplexity, mean (SD)"] == "4.010 (0.010)"
+    row = cells(tables.generators())
+    assert (row["seeds"], row["characters"]) == ("3", "700")
+    assert row[LOSS] == "2.0000 (1.0000)"
+    assert row["perplexity, mean (SD)"] == "4.010 (0.010)"
     half = 4.30265 / 3**0.5  # t(0.975, 2) SD / sqrt(3)
-    assert found[tables.OVER_SEEDS] == f"± {half:.4f}"
+    assert row[tables.OVER_SEEDS] == f"± {half:.4f}"
     trained = (
         "1 x 9 steps\nvalidation loss 1.0000 nats per character, perplexity 4.000, accuracy 5\n"
     )
     keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}")
-    found = cells(tables.generators())
-    assert (found[LOSS], found["characters"]) == ("1.0000", "–")
+    row = cells(tables.generators())
+    assert (row[LOSS], row["characters"]) == ("1.0000", "–")
     keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}{runs[0]}")
-    found = cells(tables.generators())
-    assert (found[LOSS], found["characters"]) == ("1.0000", "700")
+    row = cells(tables.generators())
+    assert (row[LOSS], row["characters"]) == ("1.0000", "700")

@@ -160,7 +160,7 @@ def test_heat_maps_show_their_numbers_and_labels(name):
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 5, 12])
-def test_each_head_has_a_map_of_its_weights_and_tokens_stand_at_the_outer_edges(heads):
+def test_each_head_has_a_map_with_tokens_at_the_outer_edges(heads):
     axes = P.plot_attention(WEIGHTS[:heads], QUERIES, KEYS)
     panels, columns = axes.figure.axes[:heads], min(heads, 4 if heads > 4 else 2)
     assert [panel.get_title() for panel in panels] == [f"head {h}" for h in range(heads)]
@@ -267,7 +267,7 @@ PROBABILITIES = np.linspace(0.05, 0.95, len(VALUES))
 PREDICTED = np.array([2, 0, 0, 1, 2, 1, 0, 2, 1, 2])
 
 
-def test_probabilities_and_predictions_are_grouped_by_the_true_label():
+def test_predictions_are_grouped_by_the_true_label():
     axes = P.plot_probability_by_value(PROBABILITIES, VALUES, "good")
     names = ["1", "2", "3", "5"]
     numbered = zip(names, GROUPS, strict=True)

@@ -28,7 +28,7 @@ def page_of(kind) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["learned", "translator"])
-def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(kind, tmp_path):
+def test_the_head_view_shows_the_selected_head_and_token(kind, tmp_path):
     page = page_of(kind)
     group = groups_of(page)[0]
     content, chosen = page.read_text("utf-8"), tmp_path / "chosen.html"
