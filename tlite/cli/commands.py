@@ -580,8 +580,8 @@ class Translate(EnsembleOptions, SearchOptions):
         context = experiment.model.context
         warn_unread(tokenizer, texts, [len(ids) > context for ids in tokenizer.encode_ids(texts)])
         settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
-        found = translate(model, sources, max_length=self.max_length, **settings)
-        for text, beams in zip(texts, found, strict=True):
+        translations = translate(model, sources, max_length=self.max_length, **settings)
+        for text, beams in zip(texts, translations, strict=True):
             best = [(tokenizer.decode(t), float(score)) for t, score in beams[: self.n_best]]
             print_translations(text, best, self)
 
