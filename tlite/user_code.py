@@ -80,7 +80,10 @@ class Program(Loader):
             names = name.replace(".", "_").split("/")
             for end in range(1, len(names)):
                 self.files.setdefault(".".join(names[:end]), "")
-            self.files[".".join(names)] = self.files.get(".".join(names)) or each
+            name = ".".join(names)
+            self.files[name] = self.files.get(name) or each
+            if each == file:
+                self.main = name
         if module:
             _programs[self.name] = self
 
@@ -91,9 +94,8 @@ class Program(Loader):
             UserError: it raises an error; the message has the line.
         """
         _programs[self.name] = self
-        main = next(module for module, file in self.files.items() if file == self.file)
         try:
-            return importlib.import_module(f"{self.name}.{main}")
+            return importlib.import_module(f"{self.name}.{self.main}")
         except Exception as error:
             del _programs[self.name]
             message = _describe_error(error, self.file, self.sources)
@@ -164,10 +166,10 @@ def read_program(path: Path, module: ModuleType | None = None) -> Program:
     try:
         while unread:
             file, path = unread.popitem()
-            sources[file] = Source(path.read_bytes(), path, path)
-            tree = ast.parse(sources[file].content, str(path.resolve()))
-            modules = _find_imports(tree, file.split("/")[:-1], folders)
-            unread |= {name: path for name, path in modules if name not in sources}
+            if file not in sources:
+                sources[file] = Source(path.read_bytes(), path, path)
+                tree = ast.parse(sources[file].content, str(path.resolve()))
+                unread.update(_find_imports(tree, file.split("/")[:-1], folders))
     except OSError as error:
         raise UserError(f"can't read {path}: {system_reason(error)}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -183,7 +185,7 @@ def _find_imports(
     Args:
         package: names of the package that the statements are in.
     """
-    beside = [folder for folder in folders[:1] if Path(folder).name == "experiments"]
+    beside = folders[:1] if Path(folders[0]).name == "experiments" else []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -191,7 +193,7 @@ def _find_imports(
         start = package[: len(package) + 1 - level] if level else []
         start += (getattr(node, "module", None) or "").split(".")
         for alias in node.names:
-            names = [name for name in (*start, *alias.name.split(".")) if name]
+            names = [*filter(None, (*start, *alias.name.split(".")))]
             is_experiment = names[0] == "experiments"
             if not (level or is_experiment) and _is_library(names[0]):
                 continue
@@ -208,7 +210,7 @@ def _find_imports(
 
 def _is_library(name: str) -> bool:
     """Return True if `import name` means a module of Python, tlite or an installed package."""
-    installed = [path for path in sys.path if INSTALLED.search(path)]
+    installed = [*filter(INSTALLED.search, sys.path)]
     known = {*sys.stdlib_module_names, PACKAGE.name}
     return name in known or PathFinder.find_spec(name, installed) is not None
 

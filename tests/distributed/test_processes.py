@@ -1,7 +1,4 @@
-"""Which of several processes this one is, by options and by what a cluster sets; how they agree.
-
-Real ones are in `system/`.
-"""
+"""Options and detection of several processes, and their exchanges (real ones are in `system/`)."""
 
 import json
 import os
@@ -41,8 +38,8 @@ MPI = {
 
 
 @pytest.fixture
-def within(monkeypatch):
-    """Sets an environment that says nothing else of clusters."""
+def detect(monkeypatch):
+    """Return a function that detects the cluster of an environment."""
     for name in (*SLURM, *MPI, "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -54,7 +51,7 @@ def within(monkeypatch):
     return call
 
 
-MISTAKES = {
+INVALID = {
     ("host:1", None, None): "needs --coordinator HOST:PORT, --processes N and --process I",
     ("host", 2, 0): "--coordinator must be HOST:PORT, not 'host'",
     (":1", 2, 0): "HOST:PORT",
@@ -65,18 +62,18 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("given", MISTAKES, ids=str)
-def test_options_that_do_not_fit_are_told(given):
-    with pytest.raises(UserError, match=MISTAKES[given]):
-        initialize(*given)
+@pytest.mark.parametrize("options", INVALID, ids=str)
+def test_inconsistent_options_are_errors(options):
+    with pytest.raises(UserError, match=INVALID[options]):
+        initialize(*options)
 
 
-def test_a_port_that_is_taken_is_told():
-    with socket.create_server(("", 0)) as taken:
-        place = f"localhost:{taken.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"address {place}: address already in use"):
-            validate_process_args(place, 2, 0)
-        validate_process_args(place, 2, 1)
+def test_a_port_in_use_is_an_error_in_process_0():
+    with socket.create_server(("", 0)) as server:
+        address = f"localhost:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"address {address}: address already in use"):
+            validate_process_args(address, 2, 0)
+        validate_process_args(address, 2, 1)
 
 
 JOBS = [
@@ -91,8 +88,8 @@ JOBS = [
 
 
 @pytest.mark.parametrize(("names", "cluster"), JOBS, ids=str)
-def test_clusters_are_detected_by_jax(within, names, cluster):
-    assert within(names) == cluster
+def test_clusters_are_detected_by_jax(detect, names, cluster):
+    assert detect(names) == cluster
 
 
 TPU_POD = """
@@ -114,7 +111,7 @@ print(detect_cluster())
         ("0x10de", "0x0063", "", None),
     ],
 )
-def test_a_tpu_is_known_by_vendor_and_device(tmp_path, vendor, device, platforms, cluster):
+def test_a_tpu_is_recognized_by_vendor_and_device(tmp_path, vendor, device, platforms, cluster):
     card = tmp_path / "devices" / "0000:00:04.0"
     card.mkdir(parents=True)
     (card / "vendor").write_text(f"{vendor}\n")
@@ -123,14 +120,14 @@ def test_a_tpu_is_known_by_vendor_and_device(tmp_path, vendor, device, platforms
     names |= {"TPU_LIBRARY_PATH": str(card / "device")}
     environment = os.environ | names | {"JAX_PLATFORMS": platforms}
     command = [sys.executable, "-W", "ignore", "-c", TPU_POD, str(tmp_path)]
-    found = subprocess.check_output(command, env=environment, text=True, timeout=60)
-    assert found == f"{cluster}\n"
+    output = subprocess.check_output(command, env=environment, text=True, timeout=60)
+    assert output == f"{cluster}\n"
 
 
-def test_an_open_mpi_that_tells_no_address_is_asked_for_it(within):
+def test_open_mpi_without_a_coordinator_is_an_error(detect):
     names = {name: MPI[name] for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")}
     with pytest.raises(UserError, match="--processes \\$OMPI_COMM_WORLD_SIZE"):
-        within(names)
+        detect(names)
 
 
 DEVICES = [
@@ -144,12 +141,12 @@ DEVICES = [
 
 
 @pytest.mark.parametrize(("names", "expected"), DEVICES, ids=str)
-def test_processes_of_one_machine_have_a_gpu_each(within, names, expected):
-    within(names)
+def test_processes_of_one_machine_get_one_gpu_each(detect, names, expected):
+    detect(names)
     assert local_devices() == expected
 
 
-def test_one_alone_needs_no_jax():
+def test_a_single_process_imports_no_jax():
     code = (
         "import sys; from tlite import distributed as p\n"
         "p.initialize(detect=False); p.initialize('localhost:1', 1, 0)\n"
@@ -162,8 +159,8 @@ def test_one_alone_needs_no_jax():
     assert subprocess.run([sys.executable, "-c", code], env=clean, timeout=60).returncode == 0
 
 
-class Service:
-    """The coordination service's values, as a client sees them."""
+class FakeClient:
+    """Client of a coordination service in this process."""
 
     def __init__(self):
         self.values = {}
@@ -179,24 +176,24 @@ class Service:
 
 
 @given(st.lists(st.tuples(st.text(), st.integers()), max_size=4))
-def test_what_is_gathered_arrives_whole_and_does_not_stay(contents):
+def test_gathered_values_arrive_and_are_deleted(values):
     with pytest.MonkeyPatch.context() as patch:
-        service = Service()
-        first, second = (ProcessGroup(service, 2, number) for number in (0, 1))
-        for round, (one, other) in enumerate(contents):
-            service.values[f"tlite/{round}/1"] = json.dumps(["tag", other])
+        client = FakeClient()
+        first, second = (ProcessGroup(client, 2, process) for process in (0, 1))
+        for number, (one, other) in enumerate(values):
+            client.values[f"tlite/{number}/1"] = json.dumps(["tag", other])
             for group, value in ((first, one), (second, other)):
                 patch.setattr(distributed, "_group", group)
                 assert all_gather("tag", value) == [one, other]
-        assert len(service.values) <= 3  # those of the last exchange
+        assert len(client.values) <= 3  # those of the last exchange
 
 
 def test_a_skipped_exchange_is_an_error_in_all_processes(monkeypatch):
-    service = Service()
-    service.values["tlite/0/1"] = json.dumps(["losses", 2.0])
+    client = FakeClient()
+    client.values["tlite/0/1"] = json.dumps(["losses", 2.0])
     for group, tag in (
-        (ProcessGroup(service, 2, 0), "signals"),
-        (ProcessGroup(service, 2, 1), "losses"),
+        (ProcessGroup(client, 2, 0), "signals"),
+        (ProcessGroup(client, 2, 1), "losses"),
     ):
         monkeypatch.setattr(distributed, "_group", group)
         with pytest.raises(RuntimeError, match="signals, losses"):
@@ -204,6 +201,6 @@ def test_a_skipped_exchange_is_an_error_in_all_processes(monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [0, 2**31, 10**20])
-def test_a_heartbeat_that_jax_cannot_take_is_refused(seconds):
-    with pytest.raises(UserError, match=f"not {seconds}"):
+def test_an_invalid_heartbeat_is_an_error(seconds):
+    with pytest.raises(UserError, match=f"--heartbeat must be .* not {seconds}"):
         initialize(detect=False, heartbeat=seconds)

@@ -12,7 +12,7 @@ from tlite.cli import main
 from tlite.training.metrics import read_metrics
 
 HEARTBEAT = 5
-# The table of embeddings is large enough to be divided.
+# The embedding table is large enough to be sharded.
 TINY = (
     "--vocabulary-size 4160 --width 16 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 8 --per-device-batch-size 1 --sharding fsdp --precision float32 "
@@ -28,11 +28,11 @@ def corpus(tmp_path_factory):
     source = folder / "texts.jsonl"
     source.write_text("".join(json.dumps({"text": text * 3}) + "\n" for text in texts))
     options = "--tokenizer bytes --validation-fraction 0.1 --processes 1"
-    assert main(["prepare", str(source), str(folder / "made"), *options.split()]) == 0
-    return folder / "made"
+    assert main(["prepare", str(source), str(folder / "corpus"), *options.split()]) == 0
+    return folder / "corpus"
 
 
-def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, capsys):
+def test_four_train_one_is_killed_two_resume_and_one_generates(corpus, tmp_path, capsys):
     line = f"gpt2 --folder {corpus} {TINY}"
     run = tmp_path / "run"
     with launch(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
@@ -50,9 +50,9 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, 
     launched(f"train {line} --run alone", tmp_path, 1)
     alone = tmp_path / "alone"
     for split, steps in (("training", range(1, 31)), ("validation", range(5, 31, 5))):
-        found, right = losses(run, split), losses(alone, split)
-        assert list(found) == list(right) == [*steps]
-        np.testing.assert_allclose([*found.values()], [*right.values()], rtol=1e-4)
+        resumed, expected = losses(run, split), losses(alone, split)
+        assert list(resumed) == list(expected) == [*steps]
+        np.testing.assert_allclose([*resumed.values()], [*expected.values()], rtol=1e-4)
 
     capsys.readouterr()
     assert main(["generate", str(run), "--prompt", "9 bottles", "--tokens", "20"]) == 0
@@ -60,6 +60,6 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, 
 
 
 def losses(run, split):
-    """By step, in the order of the lines."""
+    """Return the losses by step, in the order of the lines."""
     lines = read_metrics(run / "metrics.jsonl")
     return {line["step"]: line["loss"] for line in lines if line["split"] == split}

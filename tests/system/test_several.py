@@ -1,4 +1,4 @@
-"""Several processes train the same as one: real ones, by `tlite launch`."""
+"""Real processes under `tlite launch` train the same as one."""
 
 import json
 import shutil
@@ -31,35 +31,34 @@ pytest_plugins = "tests.helpers.several"
 
 @pytest.fixture(scope="module")
 def together(several):
-    """What 2 processes with a device each have trained, all whole on both."""
+    """Return a run that 2 processes with a device each have trained, with replicated arrays."""
     return several(2, 1)
 
 
-def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, together):
-    divided = several(2, 2, "--sharding fsdp --fsdp-inner 2")
-    found, right = (run.parameters("last")[0] for run in (divided, together))
-    assert_close(found, right)
+def test_a_sharded_model_trains_as_a_replicated_one(several, together):
+    sharded = several(2, 2, "--sharding fsdp --fsdp-inner 2")
+    assert_close(sharded.parameters("last")[0], together.parameters("last")[0])
     for split in ("training", "validation"):
-        ours, theirs = (losses_of(run, split) for run in (divided, together))
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    assert_same_examples(divided, together)
+        losses, expected = (losses_of(run, split) for run in (sharded, together))
+        np.testing.assert_allclose(losses, expected, atol=1e-5)
+    assert_same_examples(sharded, together)
 
 
 def assert_same_examples(run, other):
-    """What the first process has kept of each example is what one alone would."""
-    ours, theirs = (read_example_scores(one.dir.path) for one in (run, other))
-    assert ours.step == theirs.step
-    np.testing.assert_array_equal(ours.count, theirs.count)
-    np.testing.assert_allclose(ours.sums["loss"], theirs.sums["loss"], atol=1e-4)
+    """Check that both runs saved the same scores of each example."""
+    scores, expected = (read_example_scores(each.dir.path) for each in (run, other))
+    assert scores.step == expected.step
+    np.testing.assert_array_equal(scores.count, expected.count)
+    np.testing.assert_allclose(scores.sums["loss"], expected.sums["loss"], atol=1e-4)
 
 
 @pytest.mark.parametrize("replica", [0, 3])
-def test_replicas_over_processes_are_each_as_it_is_alone(several, alone, replica):
+def test_each_replica_over_processes_trains_as_one_alone(several, alone, replica):
     run = several(2, 2, "--sharding fsdp --seeds 4")
-    found, _ = run.parameters("last")
+    parameters, _ = run.parameters("last")
     seed = run.experiment.training.seed_range[replica]
-    right, _ = alone(run, 1, sharding="data_parallel", seed=seed, seeds=1)
-    assert_close({name: a[replica : replica + 1] for name, a in found.items()}, right)
+    expected, _ = alone(run, 1, sharding="data_parallel", seed=seed, seeds=1)
+    assert_close({n: array[replica : replica + 1] for n, array in parameters.items()}, expected)
 
 
 SMALL = (
@@ -76,18 +75,18 @@ OTHERS = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, monkeypatch):
     name, options = OTHERS[kind].split(" ", 1)
-    ours, two = several(2, 1, options, name), jax.devices()[:2]
+    run, two = several(2, 1, options, name), jax.devices()[:2]
     monkeypatch.setattr(jax, "devices", lambda *_: two)
     assert main(["train", *OTHERS[kind].split(), "--run", str(tmp_path / "run")]) == 0
-    right = Run.open(tmp_path / "run")
-    assert right.trainer.mesh.size == 2
+    single = Run.open(tmp_path / "run")
+    assert single.trainer.mesh.size == 2
     for split in ("training", "validation"):
-        assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
-        np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
-    assert_same_examples(ours, right)
+        assert len(losses_of(single, split)) == {"training": 6, "validation": 2}[split]
+        np.testing.assert_allclose(losses_of(run, split), losses_of(single, split), atol=1e-5)
+    assert_same_examples(run, single)
 
 
-def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, together, tmp_path):
+def test_a_study_s_variant_trains_or_fails_in_all_processes(several, together, tmp_path):
     command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
     with launch(command, tmp_path) as both:
         code, _, err = both.end()
@@ -95,11 +94,11 @@ def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, togethe
     assert err.count("warning: variant learning-rate=3e38 failed: ") == 1
     variants = read_study(tmp_path / "study").variants
     assert [(v.failed is None, v.ended) for v in variants] == [(True, True), (False, False)]
-    ours = Run.open(tmp_path / "study" / variants[0].run)
-    assert losses_of(ours, "training") == losses_of(together, "training")
+    run = Run.open(tmp_path / "study" / variants[0].run)
+    assert losses_of(run, "training") == losses_of(together, "training")
 
 
-def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
+def test_processes_agree_on_a_new_number_of_steps(several, tmp_path):
     run_dir = shutil.copytree(several(2, 1).dir.path, tmp_path / "run")
     launched("train --resume run --steps 9", tmp_path)
     assert json.loads((run_dir / "config.json").read_text())["experiment"]["training"]["steps"] == 9
@@ -119,14 +118,14 @@ def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_pat
     assert_close(Run.open(run_dir).parameters("last")[0], together.parameters("last")[0])
 
 
-@pytest.mark.parametrize("how", ["to one", "twice to all"])
-def test_signals_make_all_save_the_same_step(tmp_path, how):
-    """Under a scheduler each process gets one, and the launcher forwards its own."""
+@pytest.mark.parametrize("signals", ["to one", "twice to all"])
+def test_signals_make_all_save_the_same_step(tmp_path, signals):
+    """A scheduler may signal each process, and the launcher forwards its own signals."""
     run_dir = tmp_path / "run"
     with launch(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
         both.wait_until((run_dir / "checkpoints" / "3").exists)
         both.kill(1, signal.SIGTERM)
-        if how == "twice to all":
+        if signals == "twice to all":
             both.process.send_signal(signal.SIGTERM)
             time.sleep(0.05)
             both.kill(0, signal.SIGTERM)
@@ -147,12 +146,12 @@ def test_folders_that_are_not_shared_are_refused_by_all(tmp_path, sharding):
     for number in (0, 1):
         folder = tmp_path / f"host{number}"
         folder.mkdir()
-        place = f"--coordinator 127.0.0.1:{port} --processes 2 --process {number}"
-        line = f"train {EXPERIMENT} --run run --sharding {sharding} {place}"
+        process = f"--coordinator 127.0.0.1:{port} --processes 2 --process {number}"
+        line = f"train {EXPERIMENT} --run run --sharding {sharding} {process}"
         environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
         both.append(Running("tlite", *line.split(), folder=folder, **environment))
     with both[0], both[1]:
-        ends = [one.end() for one in both]
+        ends = [process.end() for process in both]
     assert [code for code, *_ in ends] == [2, 2]
     assert ends[0][2] == ends[1][2]
     assert ends[0][2].startswith("tlite: process 1 does not see the run folder run of process 0")

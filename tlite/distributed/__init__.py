@@ -27,11 +27,10 @@ from tlite.errors import UserError, first_line
 T = TypeVar("T")
 
 LOST = "another process of this run may have ended"
-CLUSTERS = "slurm", "ompi", "gketpu", "gcetpu"
+CLUSTERS, TPU_CLUSTERS = ("slurm", "ompi"), ("gketpu", "gcetpu")
 """JAX's names of the clusters that are detected. An indexed job of Kubernetes is not one of them:
 most are sweeps of independent pods."""
 MPI = "OMPI_COMM_WORLD_"
-MAX_HEARTBEAT = 2**31 - 1  # seconds; JAX takes an int of 32 bits
 JOIN_SECONDS = 300  # until all processes must have joined
 POLL_SECONDS = 1  # between two checks of Python's signals while waiting for other processes
 
@@ -95,10 +94,8 @@ def initialize(
         UserError: the arguments are inconsistent, or the coordinator's port is in use.
     """
     global _group
-    if not 1 <= heartbeat <= MAX_HEARTBEAT:
-        raise UserError(
-            f"--heartbeat must be between 1 and {MAX_HEARTBEAT} seconds, not {heartbeat}"
-        )
+    if not 1 <= heartbeat < 2**31:  # JAX takes an int of 32 bits
+        raise UserError(f"--heartbeat must be from 1 to {2**31 - 1} seconds, not {heartbeat}")
     options, cluster = (coordinator, processes, process), None
     if options != (None, None, None):
         validate_process_args(*options)
@@ -110,7 +107,7 @@ def initialize(
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     _group = _connect(options, cluster, heartbeat)
-    sys.excepthook = _abort_after_traceback
+    sys.excepthook = lambda *error: (sys.__excepthook__(*error), abort(1))
 
 
 def process_count() -> int:
@@ -158,7 +155,7 @@ def broadcast_from_process0(function: Callable[[], T]) -> T:
 
 
 def _wait_for(key: str) -> str:
-    """Wait until another process has set a value and return it; Ctrl-C interrupts the wait."""
+    """Return a value when another process has set it; Ctrl-C interrupts the wait."""
     while True:
         try:
             return _group.client.blocking_key_value_get(key, POLL_SECONDS * 1000)
@@ -185,12 +182,6 @@ def abort(code: int) -> NoReturn:
         sys.stdout.flush()
         logging.shutdown()
     os._exit(code)
-
-
-def _abort_after_traceback(*error: Any) -> None:
-    """Replace `sys.excepthook`: print the traceback of an internal error, then end the process."""
-    sys.__excepthook__(*error)
-    abort(1)
 
 
 def peer_failure_message(error: BaseException) -> str | None:
@@ -243,8 +234,8 @@ def detect_cluster() -> str | None:
         )
     from jax._src.clusters import ClusterEnv
 
-    platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
-    names = [n for n in CLUSTERS if {"", "tpu"} & {*platforms} or not n.endswith("tpu")]
+    may_use_tpu = not {"", "tpu"}.isdisjoint(os.environ.get("JAX_PLATFORMS", "").split(","))
+    names = CLUSTERS + TPU_CLUSTERS if may_use_tpu else CLUSTERS
     for cluster in ClusterEnv._cluster_types:
         if cluster.name in names and cluster.is_env_present() and cluster.get_process_count() > 1:
             return cluster.name

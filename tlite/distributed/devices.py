@@ -1,5 +1,6 @@
 """Settings of JAX for the command line: CPU cores as devices, and a compilation cache."""
 
+import atexit
 import contextlib
 import importlib.metadata
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 from tlite.errors import UserError, first_line
 
 MAX_CACHE_BYTES = 2 * 2**30
-"""Size limit of the cache of compiled programs; JAX's own limit needs another package and locks."""
+"""Size limit of the compilation cache; JAX's own limit needs another package and locks."""
 
 
 def prepare_devices() -> None:
@@ -21,7 +22,7 @@ def prepare_devices() -> None:
     The settings are environment variables, so JAX need not be imported; those already set stay.
     """
     compiled = cache_folder() / "compiled"
-    prune(compiled, MAX_CACHE_BYTES)
+    atexit.register(prune_cache, compiled)
     settings = {
         "jax_num_cpu_devices": num_cores(),
         "jax_compilation_cache_dir": str(compiled),
@@ -36,7 +37,7 @@ def prepare_devices() -> None:
                 jax.config.update(name, value)
 
 
-def prune(folder: Path, max_bytes: int) -> None:
+def prune_cache(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
     """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes."""
     total = 0
     with contextlib.suppress(OSError):  # no folder yet, or another process prunes too

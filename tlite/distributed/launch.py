@@ -96,7 +96,11 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
     while alive:
         time.sleep(0.1)
         while signals.arrived:
-            forward(signals.arrived.pop(0), forwarded, alive)
+            signal_number = signals.arrived.pop(0)
+            if signal_number == signal.SIGINT or signal_number not in forwarded:
+                forwarded.add(signal_number)  # SIGINT each time, the others once
+                for child in alive.values():
+                    child.send_signal(signal_number)
         for number in [number for number, child in alive.items() if child.poll() is not None]:
             returncode = alive.pop(number).returncode
             if returncode and not code:
@@ -107,14 +111,6 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
             for child in alive.values():
                 child.kill()
     return code if code >= 0 else 128 - code
-
-
-def forward(number: int, forwarded: set[int], alive: dict[int, subprocess.Popen]) -> None:
-    """Send a signal to the children: SIGINT each time, other signals once."""
-    if number == signal.SIGINT or number not in forwarded:
-        forwarded.add(number)
-        for child in alive.values():
-            child.send_signal(number)
 
 
 def report_failure(number: int, code: int) -> None:
