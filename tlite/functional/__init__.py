@@ -48,16 +48,20 @@ from tlite.functional.layers import (
     unsupported_kwargs,
 )
 from tlite.functional.logits import (
-    accuracy,
     apply_temperature,
-    cross_entropy,
     greedy,
     keep_min_p,
     keep_top_k,
     keep_top_p,
     repetition_penalty,
     sample,
+)
+from tlite.functional.losses import (
+    accuracy,
+    cross_entropy,
+    focal_loss,
     token_cross_entropy,
+    z_loss,
 )
 from tlite.functional.positions import (
     add_positions,
@@ -78,18 +82,18 @@ from tlite.functional.random import dropout_mask, fold_in, permuted_index, rando
 from tlite.functional.recurrent import chunked_gated_delta_rule, gated_delta_rule
 
 __all__ = [
-    "ACTIVATIONS", "AttentionParameters", "FeedForwardParameters", "KeyValues", "LinearParameters",
-    "NormParameters", "State", "Tap", "accuracy", "add_positions", "alibi", "apply_temperature",
-    "bind_supported_kwargs", "cache_mask", "causal_mask", "check_length", "check_tokens",
-    "chunked_causal_attention", "chunked_gated_delta_rule", "combine_masks", "cross_entropy",
-    "dropout", "dropout_mask", "embed", "feed_forward", "float32_products", "fold_in",
-    "fused_attention", "gated_delta_rule", "greedy", "interpolate_positions", "keep_min_p",
-    "keep_top_k", "keep_top_p", "layer_norm", "linear", "llama3_frequencies", "matmul",
-    "merge_heads", "mixed_attention", "multi_head_attention", "no_tap", "padding_mask",
-    "permuted_index", "positions_from", "random_bits", "relative_position_buckets",
-    "repetition_penalty", "rms_norm", "rotary_angles", "rotary_frequencies", "rotate", "sample",
-    "scaled_dot_product_attention", "scoped", "segment_ids", "segment_mask", "sinusoidal_positions",
-    "soft_cap", "split_heads", "squared_relu", "token_cross_entropy", "unembed",
-    "unsupported_kwargs", "update_cache", "window_mask", "with_repeated_kv",
-    "yarn_attention_factor", "yarn_frequencies",
+    "ACTIVATIONS", "AttentionParameters", "FeedForwardParameters", "KeyValues",
+    "LinearParameters", "NormParameters", "State", "Tap", "accuracy", "add_positions", "alibi",
+    "apply_temperature", "bind_supported_kwargs", "cache_mask", "causal_mask", "check_length",
+    "check_tokens", "chunked_causal_attention", "chunked_gated_delta_rule", "combine_masks",
+    "cross_entropy", "dropout", "dropout_mask", "embed", "feed_forward", "float32_products",
+    "focal_loss", "fold_in", "fused_attention", "gated_delta_rule", "greedy",
+    "interpolate_positions", "keep_min_p", "keep_top_k", "keep_top_p", "layer_norm", "linear",
+    "llama3_frequencies", "matmul", "merge_heads", "mixed_attention", "multi_head_attention",
+    "no_tap", "padding_mask", "permuted_index", "positions_from", "random_bits",
+    "relative_position_buckets", "repetition_penalty", "rms_norm", "rotary_angles",
+    "rotary_frequencies", "rotate", "sample", "scaled_dot_product_attention", "scoped",
+    "segment_ids", "segment_mask", "sinusoidal_positions", "soft_cap", "split_heads",
+    "squared_relu", "token_cross_entropy", "unembed", "unsupported_kwargs", "update_cache",
+    "window_mask", "with_repeated_kv", "yarn_attention_factor", "yarn_frequencies", "z_loss",
 ]  # fmt: skip

@@ -1,10 +1,4 @@
-"""Functions of logits (..., V): losses, scores, and samplers of the next token.
-
-Losses and scores are pairs (sum, count), divided once at the end: padding, partial batches,
-gradient accumulation and several devices then give the same number.
-
-A target below 0 is ignored: its loss and its count are 0. A target of V or more is an error; under
-`jit`, where it has no value yet, its loss is NaN. 16-bit logits are summed in float32.
+"""Samplers of the next token, and filters of its logits (..., V).
 
 A sampler is a function (rng, logits) -> tokens; a filter returns logits, -inf for dropped tokens.
 """
@@ -15,76 +9,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
-from tlite.functional.layers import check_tokens, widen
+from tlite.functional.layers import widen
 
-Smoothing = float | Float[Array, ""]
 Number = float | int | np.number | Float[Array, ""]
-
-
-def token_cross_entropy(
-    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], smoothing: Smoothing = 0.0
-) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[target] for each target, in nats; 0 for a target below 0.
-
-    With label smoothing (Szegedy et al. 2016, section 7) the target has probability 1 - smoothing,
-    and `smoothing` is spread evenly over all V tokens.
-
-    Raises:
-        ValueError: a target is V or more; under `jit` its loss is NaN.
-    """
-    check_tokens(targets, logits.shape[-1], padding=True)
-    logits = widen(logits)
-    chosen = jnp.take_along_axis(logits, jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
-    if isinstance(smoothing, Array) or smoothing:
-        chosen = (1 - smoothing) * chosen + smoothing * logits.mean(-1)
-    return jnp.where(targets < 0, 0, jax.nn.logsumexp(logits, axis=-1) - chosen)
-
-
-def cross_entropy(
-    logits: Float[Array, "*batch V"],
-    targets: Int[Array, "*batch"],
-    weights: Float[Array, "*batch"] | None = None,
-    smoothing: Smoothing = 0.0,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default.
-
-    A target below 0 has weight 0.
-
-    Raises:
-        ValueError: a target is V or more; under `jit` the sum is NaN.
-    """
-    return weighted_sum(token_cross_entropy(logits, targets, smoothing), targets, weights)
-
-
-def accuracy(
-    logits: Float[Array, "*batch V"],
-    targets: Int[Array, "*batch"],
-    weights: Float[Array, "*batch"] | None = None,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * [argmax(logits) = target], sum of weights); 0 for a target below 0.
-
-    Raises:
-        ValueError: a target is V or more; under `jit` it counts as wrong.
-    """
-    check_tokens(targets, logits.shape[-1], padding=True)
-    right = (logits.argmax(-1) == targets).astype(jnp.promote_types(logits.dtype, jnp.float32))
-    return weighted_sum(right, targets, weights)
-
-
-def weighted_sum(
-    values: Float[Array, "*batch"],
-    targets: Int[Array, "*batch"],
-    weights: Float[Array, "*batch"] | None = None,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * value, sum of weights); value and weight of a target below 0 are 0."""
-    counted = targets >= 0
-    if weights is None:
-        return values.sum(), counted.sum().astype(values.dtype)
-    weights = jnp.where(counted, weights, 0)
-    return (weights * values).sum(), weights.sum()
-
-
-# The next token
 
 
 def sample(
