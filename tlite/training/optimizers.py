@@ -1,0 +1,335 @@
+"""Optimizers: what a word stands for, groups of parameters, clipping and weight decay.
+
+An optimizer is a function of the learning rate that returns an optax `GradientTransformation` of a
+dictionary of arrays by name: `optax.sgd`, `partial(optax.adamw, b2=0.95)`, or a user's own. The
+dataclasses below are such functions, too; they differ in that weight decay is a part of them.
+"""
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+import optax.contrib
+from jaxtyping import Array, Float, PyTree
+
+from tlite.config import validate_fields
+from tlite.models.parameters import is_matrix, shape_in_block
+
+Rate = float | Float[Array, ""]
+Mask = Callable[[dict[str, Any]], dict[str, bool]]
+
+
+class Rule:
+    """A `direction` of descent, to which decoupled weight decay is added.
+
+    update = -learning_rate * (direction + weight_decay * parameter) (Loshchilov and Hutter 2019).
+    """
+
+    def direction(self) -> optax.GradientTransformation:
+        raise NotImplementedError
+
+    def __call__(
+        self, learning_rate: Rate, weight_decay: float = 0.0, mask: Mask | None = None
+    ) -> optax.GradientTransformation:
+        decay = [optax.add_decayed_weights(weight_decay, mask)] if weight_decay else []
+        rate = optax.scale_by_learning_rate(learning_rate)
+        return optax.chain(self.direction(), *decay, rate)
+
+
+@dataclass(frozen=True)
+class AdamW(Rule):
+    """m / (sqrt(v) + eps), with bias-corrected means (Kingma and Ba 2015)."""
+
+    b1: float = 0.9
+    """Decay rate of the mean gradient m."""
+    b2: float = 0.999
+    """Decay rate of the mean squared gradient v."""
+    eps: float = 1e-8
+    """Added to the root of v."""
+
+    def __post_init__(self):
+        validate_fields(self, rates="b1 b2", positive="eps")
+
+    def direction(self) -> optax.GradientTransformation:
+        return optax.scale_by_adam(self.b1, self.b2, self.eps)
+
+
+@dataclass(frozen=True)
+class Muon(AdamW):
+    """Orthogonalised momentum of the matrices of blocks (Jordan et al. 2024); AdamW for the rest.
+
+    Its updates are scaled by 0.2 sqrt(max(I, O)) for a matrix (I, O), to about the norm of Adam's:
+    both share one learning rate and weight decay (Liu et al. 2025, "Muon is scalable for LLM
+    training", eq. 4). Other axes of an array stack matrices.
+    """
+
+    momentum: float = 0.95
+    """Decay rate of the mean gradient of matrices."""
+
+    def __post_init__(self):
+        validate_fields(self, rates="b1 b2 momentum", positive="eps")
+
+    def direction(self) -> optax.GradientTransformation:
+        def axes(updates):
+            return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(-2, -1), updates)
+
+        def scaled(updates, _):
+            return jax.tree.map(lambda a: 0.2 * max(a.shape[-2:]) ** 0.5 * a, updates)
+
+        def labels(arrays):
+            return {n: "matrices" if is_muon_matrix(n, a) else "rest" for n, a in arrays.items()}
+
+        orthogonal = optax.contrib.scale_by_muon(beta=self.momentum, weight_dimension_numbers=axes)
+        matrices = optax.chain(orthogonal, optax.stateless(scaled))
+        return optax.partition({"matrices": matrices, "rest": super().direction()}, labels)
+
+
+def is_muon_matrix(name: str, array) -> bool:
+    """True for the matrices of blocks; False for the embedding and the head."""
+    return "blocks." in name and is_matrix(name, array)
+
+
+@dataclass(frozen=True)
+class Lion(Rule):
+    """Sign of a mean of gradients (Chen et al. 2023); a third of Adam's learning rate suits it."""
+
+    b1: float = 0.9
+    """Weight of the momentum in the sign."""
+    b2: float = 0.99
+    """Decay rate of the momentum."""
+
+    def __post_init__(self):
+        validate_fields(self, rates="b1 b2")
+
+    def direction(self) -> optax.GradientTransformation:
+        return optax.scale_by_lion(self.b1, self.b2)
+
+
+@dataclass(frozen=True)
+class SGD(Rule):
+    """The gradient, or m = momentum * m + gradient (Polyak 1964; Sutskever et al. 2013)."""
+
+    momentum: float = 0.9
+    """Decay rate of the sum of gradients; 0: none."""
+    nesterov: bool = False
+    """momentum * m + gradient in place of m."""
+
+    def __post_init__(self):
+        validate_fields(self, rates="momentum")
+
+    def direction(self) -> optax.GradientTransformation:
+        return optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity()
+
+
+@dataclass(frozen=True)
+class Adafactor(Rule):
+    """Adam's scaling from row and column means of squared gradients (Shazeer and Stern 2018)."""
+
+    decay_rate: float = 0.8
+    """The decay rate of the mean squared gradient after t steps is 1 - t^-decay_rate."""
+    min_dim_size_to_factor: int = 128
+    """Smaller arrays keep the squares of all elements."""
+    clipping_threshold: float = 1.0
+    """Largest root mean square of an array's update."""
+
+    def __post_init__(self):
+        validate_fields(
+            self,
+            sizes="min_dim_size_to_factor",
+            rates="decay_rate",
+            positive="clipping_threshold",
+        )
+
+    def direction(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.scale_by_factored_rms(
+                decay_rate=self.decay_rate, min_dim_size_to_factor=self.min_dim_size_to_factor
+            ),
+            optax.clip_by_block_rms(self.clipping_threshold),
+        )
+
+
+class ScheduleFreeState(NamedTuple):
+    z: PyTree[Array]
+    """Iterates of the base optimizer."""
+    weight_sum: Float[Array, ""]
+    max_rate: Float[Array, ""]
+    base: PyTree[Array]
+
+
+@dataclass(frozen=True)
+class ScheduleFree(Rule):
+    """AdamW without a schedule, by averaging (Defazio et al. 2024, "The Road Less Scheduled").
+
+    The parameters x are a weighted mean of the iterates z, and the gradient is taken between both,
+    at y = b1 x + (1 - b1) z (`gradient_parameters`):
+
+        z <- z - learning_rate * (g / (sqrt(v) + eps) + weight_decay * y)
+        x <- (1 - c) x + c z,   c = rate^2 / sum of rate^2 so far.
+    """
+
+    b1: float = 0.9
+    """Share of x in the point at which the gradient is taken."""
+    b2: float = 0.999
+    """Decay rate of the mean squared gradient v."""
+    eps: float = 1e-8
+    """Added to the root of v."""
+
+    def __post_init__(self):
+        validate_fields(self, rates="b1 b2", positive="eps")
+
+    def __call__(
+        self, learning_rate: Rate, weight_decay: float = 0.0, mask: Mask | None = None
+    ) -> optax.GradientTransformation:
+        base = AdamW(0.0, self.b2, self.eps)(learning_rate, weight_decay, mask)
+
+        def init(parameters):
+            zero = jnp.zeros(())
+            return ScheduleFreeState(
+                jax.tree.map(jnp.copy, parameters), zero, zero, base.init(parameters)
+            )
+
+        def update(gradient, state, parameters=None):
+            y = self.between(parameters, state.z)
+            steps, base_state = base.update(gradient, state.base, y)
+            z = jax.tree.map(jnp.add, state.z, steps)
+            max_rate = jnp.maximum(state.max_rate, learning_rate)
+            weight_sum = state.weight_sum + max_rate**2
+            c = jnp.where(weight_sum > 0, max_rate**2 / weight_sum, 0.0)
+            updates = jax.tree.map(lambda x, z: c * (z - x), parameters, z)
+            return updates, ScheduleFreeState(z, weight_sum, max_rate, base_state)
+
+        return optax.GradientTransformation(init, update)
+
+    def between(self, x: PyTree[Array], z: PyTree[Array]) -> PyTree[Array]:
+        """Return y = b1 x + (1 - b1) z."""
+        return jax.tree.map(lambda x, z: self.b1 * x + (1 - self.b1) * z, x, z)
+
+
+OPTIMIZERS: dict[str, Rule] = {
+    "adamw": AdamW(),
+    "muon": Muon(),
+    "lion": Lion(),
+    "sgd": SGD(),
+    "adafactor": Adafactor(),
+    "schedule_free": ScheduleFree(),
+}
+"""What the words for `TrainingConfig.optimizer` stand for."""
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Settings of the parameters whose dotted names match a pattern; None: the config's.
+
+    The first group that matches a parameter decides. `tlite plan --parameters` lists the names.
+    """
+
+    pattern: str
+    """Pattern with * and ?, such as "*.attention.*" (as `fnmatch` reads it)."""
+    learning_rate_factor: float = 1.0
+    """Multiplies the learning rate."""
+    weight_decay: float | None = None
+    """Weight decay of all arrays of the group, biases too."""
+    optimizer: Any = None
+    """A word or a function of the learning rate."""
+
+    def __post_init__(self):
+        validate_fields(self, positive="learning_rate_factor")
+        object.__setattr__(self, "optimizer", self.optimizer and resolve_optimizer(self.optimizer))
+
+
+def resolve_optimizer(value: Any) -> Callable:
+    """Return the optimizer for a word, or a function of the learning rate as it is.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(value, str):
+        if value not in OPTIMIZERS:
+            raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, not {value!r}")
+        return OPTIMIZERS[value]
+    if isinstance(value, optax.GradientTransformation):
+        raise ValueError(
+            "optimizer must be a function of the learning rate, such as optax.sgd or "
+            "partial(optax.adamw, b2=0.95): not what it returns"
+        )
+    if isinstance(value, type) or not callable(value):
+        raise ValueError(f"optimizer must be a word or a function of the learning rate: {value!r}")
+    return value
+
+
+def match(patterns: str, name: str) -> bool:
+    """True if a dotted name matches one of several patterns, which spaces separate."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+def check_patterns(patterns: Mapping[str, str], names: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for a pattern that matches no parameter.
+
+    Args:
+        patterns: patterns by the name of their field.
+    """
+    for field, pattern in patterns.items():
+        for each in pattern.split():
+            if not any(fnmatch.fnmatchcase(name, each) for name in names):
+                known = ", ".join(list(names)[:8])
+                raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
+
+
+def group_index(groups: tuple[ParameterGroup, ...], name: str) -> int:
+    """Return the index of the first group that matches a name; len(groups): none does."""
+    return next((i for i, g in enumerate(groups) if match(g.pattern, name)), len(groups))
+
+
+def decays(name: str, array) -> bool:
+    """True for matrices and tables; biases, norm scales and fitted n-grams do not decay."""
+    if name.startswith(("word_ngrams.", "character_ngrams.")):
+        return False
+    return name.rpartition(".")[2] not in ("bias", "scale") and len(shape_in_block(name, array)) > 1
+
+
+def decay_mask(arrays: dict[str, Any]) -> dict[str, bool]:
+    return {name: decays(name, array) for name, array in arrays.items()}
+
+
+def make_optimizer(config: Any, learning_rate: Rate) -> optax.GradientTransformation:
+    """Return clipping, the optimizer of each group, and decoupled weight decay.
+
+    For the trainable arrays by name of one seed. Its updates are added to the parameters.
+    """
+    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+    default = _with_decay(config.optimizer, learning_rate, config.weight_decay, decay_mask)
+    if not config.groups:
+        return optax.chain(*clip, default)
+    rules = {len(config.groups): default}
+    for index, group in enumerate(config.groups):
+        decay, mask = config.weight_decay, decay_mask
+        if group.weight_decay is not None:
+            decay, mask = group.weight_decay, None
+        rate = group.learning_rate_factor * learning_rate
+        rules[index] = _with_decay(group.optimizer or config.optimizer, rate, decay, mask)
+    labels = lambda arrays: {n: group_index(config.groups, n) for n in arrays}  # noqa: E731
+    return optax.chain(*clip, optax.partition(rules, labels))
+
+
+def _with_decay(
+    optimizer: Callable, rate: Rate, weight_decay: float, mask: Mask | None
+) -> optax.GradientTransformation:
+    if isinstance(optimizer, Rule):
+        return optimizer(rate, weight_decay, mask)
+    if not weight_decay:
+        return optimizer(rate)
+    return optax.chain(optimizer(rate), optax.add_decayed_weights(-rate * weight_decay, mask))
+
+
+def gradient_parameters(config: Any, parameters: dict[str, Array], state: PyTree) -> dict:
+    """Return the point at which the gradient is taken: the parameters, but for `ScheduleFree`."""
+    rule = config.optimizer
+    if not isinstance(rule, ScheduleFree):
+        return parameters
+    z = optax.tree.get(state, "z")
+    return parameters | {n: rule.between(parameters[n], a) for n, a in z.items()}
