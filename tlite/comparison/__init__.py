@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tlite.comparison.results import Results, find_results
+from tlite.comparison.speedup import Match
 from tlite.comparison.study import is_study
 from tlite.comparison.tables import as_csv, as_html, as_json, as_markdown, as_text
 from tlite.errors import UserError, disk_errors, show
@@ -21,6 +22,7 @@ def compare(
     to: Path | None = None,
     format: Format = "table",
     smallest_effect: float | None = None,
+    match: Match | None = None,
 ) -> Results:
     """Print how runs differ from the first, and write tables, pictures and a page of it.
 
@@ -29,6 +31,8 @@ def compare(
         to: the folder to write into; unless given a study's own `comparison`, for anything else a
             new one, runs/comparison/TIME.
         smallest_effect: smallest difference of interest: prints how many seeds show it.
+        match: also print effective speedups, of runs at several numbers of steps: "steps", "flops"
+            or "seconds" are what the budgets are compared in.
 
     Raises:
         UserError: they can't be read, or not be compared; it says what differs.
@@ -39,7 +43,7 @@ def compare(
         raise UserError("name the folders of runs to compare, or of a study")
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
 
-    results = find_results(folders, smallest_effect)
+    results = find_results(folders, smallest_effect, match)
     is_table = format == "table"
     show(FORMATS[format](results), end="\n\n" if is_table else "")
     one_study = len(folders) == 1 and is_study(folders[0])

@@ -36,7 +36,7 @@ def tabulate(
         contiguous: True if examples are the windows of one text, which are grouped into blocks
             (`num_blocks`). Both runs have their blocks at the same places of the text.
     """
-    (mine, here), (theirs, there) = both = [_sums_and_counts(x, measure) for x in (run, reference)]
+    (mine, here), (theirs, there) = both = [sums_and_counts(x, measure) for x in (run, reference)]
     windows = min(len(here), len(there))
     if mine is None or theirs is None or windows < 2:
         return None
@@ -95,7 +95,7 @@ def block_length(scores: Float[np.ndarray, "W"]) -> float:
     return float(np.clip((abs(slope) / spectrum) ** (2 / 3) * windows ** (1 / 3), 1, longest))
 
 
-def _sums_and_counts(
+def sums_and_counts(
     examples: ExampleScores, measure: str
 ) -> tuple[Float[np.ndarray, "S W"] | None, Float[np.ndarray, "W"]]:
     """Numerator and denominator of the measure; bits per byte are nats / log 2 over bytes."""

@@ -34,6 +34,9 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     if results.intervals:
         caption = f"difference from {results.reference.label} with its 95 % interval"
         figures["differences.png"] = caption, plot_differences(results)
+    if results.speedups:
+        caption = "final loss against the number of steps; the line is the reference's final loss"
+        figures["speedup.png"] = caption, plot_speedups(results)
     with isolate_figures():
         for name, (caption, figure) in figures.items():
             if figure is not None:
@@ -105,4 +108,24 @@ def plot_differences(results: Results) -> Figure:
     first = matplotlib_text(clipped(results.reference.label, LEGEND))
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
+    return figure
+
+
+def plot_speedups(results: Results) -> Figure:
+    """Plot the final loss against the number of steps, and the loss that is to be reached."""
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for look, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
+        x, y = [*entry.budgets], [*entry.budgets.values()]
+        label = matplotlib_label(clipped(entry.label, LEGEND))
+        if entry.speedup and entry.speedup.value:
+            label += f": {entry.speedup.value:.2f}"
+        axes.plot(x, y, marker="o", ms=5, label=label, **look)
+        if entry.speedup is None:
+            axes.axhline(y[-1], color=look["color"], lw=0.8)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ticker.EngFormatter())
+    axes.set(xlabel="steps, each with its own decay", ylabel=results.measure.title)
+    axes.grid(alpha=0.3, which="both")
+    figure.legend(loc="outside right upper", fontsize="small", title="speedup")
     return figure

@@ -10,6 +10,7 @@ from tlite.comparison.blocks import Table, new_examples, tabulate
 from tlite.comparison.comparable import common_measure, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, common_steps, read_rows, shares_initial_values
+from tlite.comparison.speedup import Entry, Match, speedups
 from tlite.comparison.statistics import Difference, difference, holm
 from tlite.errors import UserError
 from tlite.training.metrics import ExampleScores, read_example_scores
@@ -34,6 +35,10 @@ class Results(NamedTuple):
     """What has failed, what is not finished, what to keep in mind."""
     smallest_effect: float | None = None
     """The smallest difference of interest, in the measure's unit."""
+    match: Match | None = None
+    """Unit of the budgets of `speedups`."""
+    speedups: Sequence[Entry] = ()
+    """Runs by number of steps, with their speedups over the reference."""
 
     @property
     def intervals(self) -> list[tuple[Row, Difference]]:
@@ -42,12 +47,15 @@ class Results(NamedTuple):
         return [(row, by) for row, by in pairs if by and by.half_width is not None]
 
 
-def find_results(folders: Sequence[Path], smallest_effect: float | None = None) -> Results:
+def find_results(
+    folders: Sequence[Path], smallest_effect: float | None = None, match: Match | None = None
+) -> Results:
     """Compare runs, and the variants of studies, with the first one.
 
     Args:
         smallest_effect: difference of interest, in the measure's unit: each sentence ends with the
             number of seeds that show it.
+        match: also compute effective speedups, of runs at several numbers of steps.
 
     Raises:
         UserError: they can't be read, or not be compared.
@@ -65,8 +73,11 @@ def find_results(folders: Sequence[Path], smallest_effect: float | None = None) 
     notes = [*missing, *filter(None, (_state(row, measure) for row in rows)), *warnings(rows)]
     notes += _meanings(pairs, reference)
     verdicts = [_verdict(*pair, reference, measure, smallest_effect) for pair in pairs]
-    fields = differing_fields(rows)
-    return Results(rows, found, reference, measure, fields, verdicts, notes, smallest_effect)
+    entries = speedups(rows, reference, measure, match) if match else ()
+    results = Results(
+        rows, found, reference, measure, differing_fields(rows), verdicts, notes, smallest_effect
+    )
+    return results._replace(match=match, speedups=entries)
 
 
 def _compared(

@@ -129,9 +129,34 @@ def result_table(results: Results) -> Table:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
+def speedup_table(results: Results) -> Table:
+    """Return the speedups, a row for each group of runs that differ in the number of steps only."""
+    if not results.speedups:
+        return []
+    unit = {"steps": "steps", "flops": "FLOPs", "seconds": "seconds"}[results.match]
+    table = [["", f"{results.measure.title} by steps", f"speedup at equal loss, in {unit}"]]
+    for entry in results.speedups:
+        losses = ", ".join(f"{steps:,}: {loss:.4f}" for steps, loss in entry.budgets.items())
+        table.append([entry.label, losses, ABSENT if not entry.speedup else str(entry.speedup)])
+    return table
+
+
+def speedup_records(results: Results) -> list[dict[str, Any]]:
+    """Return the speedups as names and numbers."""
+    return [
+        {
+            "entry": entry.label,
+            "losses": {str(steps): loss for steps, loss in entry.budgets.items()},
+            **(entry.speedup._asdict() if entry.speedup else {}),
+        }
+        for entry in results.speedups
+    ]
+
+
 def as_text(results: Results) -> str:
     """For a terminal."""
-    parts = [_aligned(field_table(results)), _aligned(result_table(results))]
+    tables = field_table(results), result_table(results), speedup_table(results)
+    parts = [*map(_aligned, tables)]
     parts += ["\n".join(results.verdicts), "\n".join(f"note: {n}" for n in results.notes)]
     return "\n\n".join(part for part in parts if part)
 
@@ -151,7 +176,9 @@ def _aligned(table: Table) -> str:
 def as_markdown(results: Results) -> str:
     """Two tables and a list of sentences."""
     parts = []
-    for header, *rows in filter(None, (field_table(results), result_table(results))):
+    for header, *rows in filter(
+        None, (field_table(results), result_table(results), speedup_table(results))
+    ):
         lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
         parts.append("\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines))
     sentences = [*results.verdicts, *(f"Note: {note}" for note in results.notes)]
@@ -181,6 +208,8 @@ def as_json(results: Results) -> str:
         "unit": results.measure.unit,
         "lower_is_better": results.measure.lower,
         "entries": records(results),
+        "match": results.match,
+        "speedups": speedup_records(results),
         "sentences": results.verdicts,
         "notes": results.notes,
     }
@@ -214,6 +243,7 @@ def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
     )
     sections = {
         "Results": _in_html(result_table(results)),
+        "Speedup": _in_html(speedup_table(results)),
         "What differs between the configs": _in_html(field_table(results)),
         "Notes": _list(results.notes),
         "Pictures": "".join(figures),
