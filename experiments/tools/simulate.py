@@ -1,0 +1,92 @@
+"""Simulated studies: coverage of the speedup's interval, and success of successive halving:
+
+    .venv/bin/python -m experiments.tools.simulate
+
+Losses fall as 1.2 + 8 steps^-0.45; seeds, examples, and both together add normal errors of the
+sizes that runs of the 0.8M shape have. In the second table the best of eight learning rates, the
+optimum of a parabola, moves between the rungs by a normal shift.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from tlite.comparison.halving import rungs, survivors
+from tlite.comparison.speedup import speedup
+
+BUDGETS = 250, 500, 1000, 2000
+EXAMPLES = 26
+TEXT, INTERACTION, SEED, RUN, CELL = 0.1, 0.01, 0.006, 0.004, 0.02  # standard deviations, in nats
+
+
+def loss(steps: float) -> float:
+    return 1.2 + 8.0 * steps**-0.45
+
+
+def simulate_speedup(rng: np.random.Generator, seeds: int, factor: float, paired: bool):
+    """Return the speedup found in a study of a run that is `factor` times as fast."""
+    text, interaction = rng.normal(0, (TEXT, INTERACTION), (EXAMPLES, 2)).T
+    seed, other = rng.normal(0, SEED, (2, seeds, 1))
+
+    def cells(mean: float, effect: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
+        by_cell = rng.normal(0, CELL, (seeds, EXAMPLES))
+        return mean + text + effect + rng.normal(0, RUN, (seeds, 1)) + by_cell
+
+    effect = (seed if paired else other) + interaction
+    run = {steps: cells(loss(factor * steps), effect) for steps in BUDGETS}
+    return speedup(run, cells(loss(BUDGETS[-1]), seed), BUDGETS[-1], paired=paired)
+
+
+def coverage(seeds: int, factor: float, paired: bool, studies: int = 1000) -> tuple[float, float]:
+    """Return the coverage of the interval, and the median of its upper over its lower end."""
+    rng, covered, ratios = np.random.default_rng([seeds, int(100 * factor), paired]), 0, []
+    for _ in range(studies):
+        found = simulate_speedup(rng, seeds, factor, paired)
+        low = 0.0 if found.low is None else found.low
+        high = np.inf if found.high is None else found.high
+        covered += low <= factor <= high
+        ratios.append(high / low if low else np.inf)
+    return covered / studies, float(np.median(ratios))
+
+
+def simulate_halving(
+    rng: np.random.Generator, seeds: int, curvature: float, values: int = 8, steps: int = 2000
+) -> tuple[bool, float, float]:
+    """Return whether the best value was found, the cost relative to all runs, and the regret."""
+    optimum, shift = rng.uniform(0.5, values - 1.5), rng.normal(0, 0.5)
+    text, seed = rng.normal(0, TEXT, EXAMPLES), rng.normal(0, SEED, (seeds, 1))
+    effects = rng.normal(0, INTERACTION, (values, EXAMPLES))
+    by_run = rng.normal(0, SEED, (values, seeds, 1))
+    alive, cost, last = [*range(values)], 0, 0
+    for rung, at in enumerate([*rungs(steps, values), steps], 1):
+        cost, last = cost + len(alive) * (at - last), at
+        best = optimum + shift * (1 - at / steps)
+        scores = {
+            value: curvature * (value - best) ** 2
+            + (text + effects[value] + seed + by_run[value])
+            + rng.normal(0, CELL, (seeds, EXAMPLES))
+            for value in alive
+        }
+        alive = survivors(scores, max(values // 2**rung, 1))
+    regret = curvature * ((alive[0] - optimum) ** 2 - (round(optimum) - optimum) ** 2)
+    return alive[0] == round(optimum), cost / (values * steps), regret
+
+
+def main() -> None:
+    print("Coverage of the speedup's 95 % interval, and its width (upper over lower end)")
+    for seeds in (3, 5, 10):
+        for paired in (True, False):
+            cells = [coverage(seeds, factor, paired) for factor in (1.1, 1.5, 2.2)]
+            texts = "  ".join(f"{100 * c:5.1f} % ({width:.2f})" for c, width in cells)
+            print(f"{seeds:2} seeds, {'paired' if paired else 'unpaired':8}  {texts}")
+    print("Successive halving of eight values: best found, cost relative to all, regret in nats")
+    for curvature in (0.01, 0.03, 0.1):
+        for seeds in (1, 3, 5):
+            rng = np.random.default_rng([seeds, int(1000 * curvature)])
+            found = np.array([simulate_halving(rng, seeds, curvature) for _ in range(1000)])
+            right, cost, regret = found.mean(0)
+            label = f"curvature {curvature:.2f}, {seeds} seeds"
+            print(f"{label}  {100 * right:5.1f} %  {cost:.2f}  {regret:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Initial values by word, initializer and pattern."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.models import CausalLM, GeneratorConfig, Loop
+from tlite.models.initializers import draw_initial_values, resolve_init
+from tlite.models.parameters import is_matrix, named_arrays, stack_blocks
+
+CONFIG = GeneratorConfig(vocabulary_size=50, context=8, width=64, num_heads=4, num_blocks=3)
+KEY = jax.random.key(1)
+ARRAYS = named_arrays(CausalLM(CONFIG, rng=jax.random.key(0)))
+
+
+def drawn(init, arrays=ARRAYS):
+    return draw_initial_values(resolve_init(init), arrays, KEY)
+
+
+def test_default_keeps_every_value():
+    assert all(a is ARRAYS[name] for name, a in drawn("default").items())
+
+
+@pytest.mark.parametrize("word", ["glorot", "normal", "gpt2", "orthogonal"])
+def test_words_have_their_standard_deviation(word):
+    for name, a in drawn(word).items():
+        inputs, outputs = a.shape if a.ndim == 2 else (1, 1)
+        is_output = name.startswith("blocks") and name.endswith("output.kernel")
+        expected = {
+            "glorot": (2 / (inputs + outputs)) ** 0.5,
+            "normal": 0.02,
+            "gpt2": 0.02 / 6**0.5 if is_output else 0.02,
+            "orthogonal": max(inputs, outputs) ** -0.5,
+        }[word]
+        if is_matrix(name, a) or (word in ("normal", "gpt2") and name.endswith("table")):
+            assert np.std(a) == pytest.approx(expected, rel=0.1)
+            assert not np.array_equal(a, ARRAYS[name])
+        else:
+            assert a is ARRAYS[name]
+
+
+def test_stacked_blocks_get_the_values_of_separate_ones():
+    config = GeneratorConfig(50, 8, 64, num_heads=4, num_blocks=3, loop=Loop(scan=True))
+    stacked = drawn("gpt2", named_arrays(CausalLM(config, rng=jax.random.key(0))))
+    for name, a in stack_blocks(drawn("gpt2")).items():
+        np.testing.assert_array_equal(stacked[name], a)
+
+
+def test_a_table_sets_what_its_patterns_match():
+    table = (("*.query.kernel", jax.nn.initializers.zeros), ("embedding.table", "normal"))
+    values = drawn(table)
+    changed = {name for name, a in values.items() if a is not ARRAYS[name]}
+    assert changed == {f"blocks.{i}.attention.query.kernel" for i in range(3)} | {"embedding.table"}
+    assert not values["blocks.0.attention.query.kernel"].any()
+    with pytest.raises(ValueError, match="matches no parameter"):
+        drawn((("*.qurey.*", "normal"),))
+
+
+def test_initializers_of_another_shape_and_other_values_are_refused():
+    with pytest.raises(ValueError, match="shape"):
+        drawn(lambda key, shape, dtype: jnp.zeros(shape[0], dtype))
+    for wrong in ("xavier", 3, (("*", 3),), ("*", "normal")):
+        with pytest.raises(ValueError, match="init must be"):
+            resolve_init(wrong)
