@@ -1,0 +1,56 @@
+"""Functions of optax and JAX in config.json."""
+
+import json
+from functools import partial
+
+import jax
+import optax
+import pytest
+
+from tlite.library_code import describe_library_code, find_library_code
+
+FUNCTIONS = [
+    optax.sgd,
+    optax.contrib.muon,
+    partial(optax.adamw, b2=0.95),
+    jax.nn.initializers.zeros,
+    jax.nn.initializers.orthogonal(),
+    jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
+]
+SCHEDULES = [
+    optax.constant_schedule(1.0),
+    optax.cosine_decay_schedule(1.0, 500, alpha=0.1),
+    optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100),
+    optax.join_schedules([optax.constant_schedule(1.0), optax.linear_schedule(1.0, 0.0, 9)], [5]),
+]
+
+
+def again(function):
+    return find_library_code(json.loads(json.dumps(describe_library_code(function))))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS + SCHEDULES, ids=str)
+def test_library_functions_are_found_again(function):
+    found = again(function)
+    assert describe_library_code(found) == describe_library_code(function)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_schedules_found_again_have_the_same_values(schedule):
+    for step in (0, 3, 7, 50, 1000):
+        assert float(again(schedule)(step)) == float(schedule(step))
+
+
+def test_arguments_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="top level of your file"):
+        describe_library_code(optax.piecewise_constant_schedule(1.0, {5: 0.1}))
+    with pytest.raises(ValueError, match="can't be saved"):
+        describe_library_code(partial(optax.adamw, mask=lambda params: params))
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "jax.profiler.start_server", "optax._src.base.os", "optax.nothing", 3]
+)
+def test_names_outside_of_the_libraries_are_refused(name):
+    with pytest.raises(ValueError, match=r"not a function|there is no"):
+        find_library_code({"kind": "library", "name": name, "args": [1], "kwargs": {}})

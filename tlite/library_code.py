@@ -1,0 +1,152 @@
+"""References to functions of optax and JAX, for config.json.
+
+A function is named by module and name. `functools.partial` and what a library's factory returns,
+such as `optax.cosine_decay_schedule(1.0, 500)`, are named by the factory and its arguments.
+"""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+LIBRARIES = ("optax", "jax.nn")
+"""Packages whose functions a config may name: none of them reads or writes files."""
+
+
+def is_library_code(value: Any) -> bool:
+    """True for a function of `LIBRARIES`, a partial of one, or what a factory of them returns."""
+    function = value.func if isinstance(value, functools.partial) else value
+    module = getattr(function, "__module__", None) or ""
+    return callable(function) and f"{module}.".startswith(("optax.", "jax.nn.", "jax._src.nn."))
+
+
+def describe_library_code(value: Callable) -> dict[str, Any]:
+    """Return the reference to a library's function as JSON.
+
+    Raises:
+        ValueError: it can't be made again from its name and plain arguments.
+    """
+    if isinstance(value, functools.partial):
+        arguments = {"args": _describe_all(value.args), "kwargs": _describe_all(value.keywords)}
+        return describe_library_code(value.func) | {"partial": True} | arguments
+    module, name = value.__module__, value.__qualname__
+    if "<locals>" not in name:
+        reference = {"kind": "library", "name": f"{_public_module(module, name)}.{name}"}
+        if _find(reference["name"]) is not value:
+            raise ValueError(f"{name} of {module} is not found under its name")
+        return reference
+    factory_name = name.partition(".<locals>")[0]
+    factory = getattr(importlib.import_module(module), factory_name)
+    try:
+        cells = inspect.getclosurevars(value).nonlocals
+        names = inspect.signature(factory).parameters
+        kwargs = {n: _describe(cells[n]) for n in names if n in cells}
+        reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
+        again = find_library_code(reference)
+        is_same = again.__code__ is value.__code__ and _same_cells(again, value)
+    except (ValueError, TypeError, AttributeError):
+        is_same = False
+    if not is_same:
+        raise ValueError(
+            f"{factory_name}(...) can't be made again from its arguments: call it in a function on "
+            "the top level of your file"
+        )
+    return reference
+
+
+def find_library_code(reference: Any) -> Callable:
+    """Return the function that `describe_library_code` has described.
+
+    Raises:
+        ValueError: it is no such reference, or there is no such function.
+    """
+    if not isinstance(reference, dict) or reference.get("kind") != "library":
+        raise ValueError(f"expected a library's function, not {reference!r:.80}")
+    function = _find(reference.get("name"))
+    if "args" not in reference:
+        return function
+    args, kwargs = _find_all(reference["args"]), _find_all(reference["kwargs"])
+    if reference.get("partial"):
+        return functools.partial(function, *args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def _find(path: Any) -> Callable:
+    parts = path.split(".") if isinstance(path, str) else []
+    is_inside = any(f"{path}.".startswith(f"{library}.") for library in LIBRARIES)
+    if not parts or not is_inside or any(part.startswith("_") for part in parts):
+        raise ValueError(f"{path!r:.80} is not a function of {' or '.join(LIBRARIES)}")
+    value: Any = importlib.import_module(parts[0])
+    for at, part in enumerate(parts[1:], 2):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = importlib.import_module(".".join(parts[:at]))
+            except ImportError as error:
+                raise ValueError(f"there is no {path}") from error
+    if not callable(value) or not is_library_code(value):
+        raise ValueError(f"{path} is not a function of {' or '.join(LIBRARIES)}")
+    return value
+
+
+def _public_module(module: str, name: str) -> str:
+    """Return the shortest module that has the function: optax for optax._src.alias.adamw."""
+    parts = module.split(".")
+    function = getattr(importlib.import_module(module), name.partition(".")[0], None)
+    public = [p for p in parts if not p.startswith("_")]
+    for candidate in (public[:1], [*public[:1], "contrib"], ["jax", "nn", "initializers"], public):
+        try:
+            found = importlib.import_module(".".join(candidate))
+        except ImportError:
+            continue
+        if getattr(found, name, None) is function and function is not None:
+            return ".".join(candidate)
+    return module
+
+
+def _describe(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_describe(each) for each in value]
+    if is_library_code(value):
+        return describe_library_code(value)
+    if hasattr(value, "item") and getattr(value, "size", 2) == 1:
+        return value.item()
+    raise ValueError(f"an argument {value!r:.60} of a library's function can't be saved")
+
+
+def _describe_all(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _describe(value) for name, value in values.items()}
+    return [_describe(value) for value in values]
+
+
+def _find_all(values: Any) -> Any:
+    def find(value: Any) -> Any:
+        if isinstance(value, list):
+            return [find(each) for each in value]
+        return find_library_code(value) if isinstance(value, dict) else value
+
+    if isinstance(values, dict):
+        return {name: find(value) for name, value in values.items()}
+    return [find(value) for value in values]
+
+
+def _same_cells(one: Callable, other: Callable) -> bool:
+    """True if two closures of the same code have the same values."""
+    mine, theirs = (inspect.getclosurevars(f).nonlocals for f in (one, other))
+    return _comparable(mine) == _comparable(theirs)
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(each) for each in value]
+    if isinstance(value, FunctionType) and value.__closure__:
+        return [value.__code__, _comparable(inspect.getclosurevars(value).nonlocals)]
+    return value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value
