@@ -7,7 +7,6 @@ A word stands for a distribution of all matrices; a function is a jax initialize
 import fnmatch
 import zlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -79,27 +78,36 @@ def _draw(init: Any, name: str, array, arrays, key, *, matched: bool = False) ->
     is_drawn = is_matrix(name, array) or (has_table and name.endswith("table"))
     if init == "default" or not (is_drawn or matched):
         return array
-    initializer = WORDS[init] if isinstance(init, str) else init
-    shape, match = shape_in_block(name, array), IN_BLOCK.fullmatch(name)
-    # The same numbers for blocks in a list and for stacked ones.
-    generic = match[1] + match[3] if match else name
-    key = fold_in(key, zlib.crc32(generic.encode()) % 2**31)
-    draw = partial(_checked, initializer, shape=shape, dtype=array.dtype, name=name)
-    if is_stacked(name):
-        blocks = jnp.arange(array.shape[0])
-        values = jax.vmap(lambda i: draw(fold_in(key, i)))(blocks)
-    else:
-        values = draw(fold_in(key, int(match[2])) if match else key)
-    if init == "gpt2" and match and name.endswith("output.kernel"):
+    values = draw_by_name(WORDS[init] if isinstance(init, str) else init, name, array, key)
+    if init == "gpt2" and name.endswith("output.kernel") and (match := IN_BLOCK.fullmatch(name)):
         values = values / num_outputs(match[1], arrays) ** 0.5
     return values
 
 
-def _checked(initializer: Initializer, key, *, shape, dtype, name: str) -> Array:
-    values = initializer(key, shape, dtype)
-    if jnp.shape(values) != shape:
-        raise ValueError(f"init of {name} has the shape {jnp.shape(values)}, not {shape}")
-    return values
+def draw_by_name(initializer: Initializer, name: str, array: Any, key: Key[Array, ""]) -> Array:
+    """Return new values of an array, by a key that is folded with a hash of its name.
+
+    The blocks of a list get the values that they would have in one stacked array.
+
+    Args:
+        array: an array or its shape and type.
+
+    Raises:
+        ValueError: the initializer returns another shape.
+    """
+    match, shape = IN_BLOCK.fullmatch(name), shape_in_block(name, array)
+    generic = match[1] + match[3] if match else name
+    key = fold_in(key, zlib.crc32(generic.encode()) % 2**31)
+
+    def draw(key: Key[Array, ""]) -> Array:
+        values = initializer(key, shape, array.dtype)
+        if jnp.shape(values) != shape:
+            raise ValueError(f"init of {name} has the shape {jnp.shape(values)}, not {shape}")
+        return values
+
+    if is_stacked(name):
+        return jax.vmap(lambda i: draw(fold_in(key, i)))(jnp.arange(array.shape[0]))
+    return draw(fold_in(key, int(match[2])) if match else key)
 
 
 def num_outputs(prefix: str, arrays: Mapping[str, Array]) -> int:

@@ -1,0 +1,47 @@
+"""Low-rank updates of matrices."""
+
+import jax
+import numpy as np
+import pytest
+
+from tlite.models import CausalLM, GeneratorConfig, Loop
+from tlite.models.low_rank import LowRank, init_low_rank, merge_low_rank
+from tlite.models.parameters import from_named_arrays, named_arrays
+
+SIZES = {"vocabulary_size": 11, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
+LOW_RANK = LowRank("*.attention.*", rank=2, alpha=6.0)
+
+
+def arrays_of(**changes):
+    model = CausalLM(GeneratorConfig(**SIZES, **changes), rng=jax.random.key(0))
+    arrays = named_arrays(model)
+    return model, arrays, init_low_rank(LOW_RANK, arrays, jax.random.key(1))
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_the_model_is_unchanged_at_the_start(scan):
+    model, arrays, added = arrays_of(loop=Loop(scan=scan))
+    names = [name for name in arrays if ".attention." in name and name.endswith("kernel")]
+    assert {f"{name.removesuffix('kernel')}lora_{x}" for name in names for x in "ab"} == {*added}
+    merged = merge_low_rank(LOW_RANK, arrays | added)
+    assert merged.keys() == arrays.keys()
+    tokens = jax.numpy.arange(8) % 11
+    logits = from_named_arrays(model)(merged)(tokens)
+    np.testing.assert_array_equal(logits, model(tokens))
+
+
+def test_merged_matrices_are_the_sum():
+    _, arrays, added = arrays_of()
+    name = "blocks.1.attention.query."
+    added[f"{name}lora_b"] += 1.0
+    merged = merge_low_rank(LOW_RANK, arrays | added)
+    update = np.asarray(added[f"{name}lora_a"]) @ np.ones((2, 8))
+    expected = np.asarray(arrays[f"{name}kernel"]) + 3.0 * update
+    np.testing.assert_allclose(merged[f"{name}kernel"], expected, rtol=1e-5, atol=1e-6)
+    assert merged["embedding.table"] is arrays["embedding.table"]
+
+
+def test_a_pattern_without_a_matrix_is_an_error():
+    _, arrays, _ = arrays_of()
+    with pytest.raises(ValueError, match="matches no matrix"):
+        init_low_rank(LowRank("*.atention.*"), arrays, jax.random.key(1))

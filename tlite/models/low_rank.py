@@ -1,0 +1,79 @@
+"""Low-rank adaptation: W + (alpha / rank) A B for the matrices whose names match a pattern.
+
+LoRA (Hu et al. 2022). A and B are further arrays beside a matrix `...kernel`, called `...lora_a`
+and `...lora_b`; the model computes with the sum, so that it needs no layer of another kind, and a
+saved or exported model is an ordinary one (`merge_low_rank`).
+"""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from tlite.config import validate_fields
+from tlite.models.initializers import draw_by_name
+from tlite.models.parameters import is_matrix
+
+A, B = "lora_a", "lora_b"
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Low-rank updates of matrices, which stay as they are themselves."""
+
+    pattern: str = "*.attention.*"
+    """Dotted names of the matrices, with * and ?."""
+    rank: int = 8
+    """Rank of the update."""
+    alpha: float = 16.0
+    """The update is alpha / rank times A B."""
+
+    def __post_init__(self):
+        validate_fields(self, sizes="rank", positive="alpha")
+
+    def matches(self, name: str, array: Any) -> bool:
+        """True if the array is a matrix with a low-rank update."""
+        return fnmatch.fnmatchcase(name, self.pattern) and is_matrix(name, array)
+
+
+def init_low_rank(
+    low_rank: LowRank, arrays: Mapping[str, Array], key: Key[Array, ""]
+) -> dict[str, Array]:
+    """Return A (I, rank), drawn from N(0, 1 / I), and B (rank, O), 0, of each matrix (I, O).
+
+    Raises:
+        ValueError: the pattern matches no matrix.
+    """
+    added = {}
+    for name, array in arrays.items():
+        if low_rank.matches(name, array):
+            *stack, inputs, outputs = array.shape
+            stem = name.removesuffix("kernel")
+            stem = stem if stem.endswith(".") else f"{name}."
+            normal = jax.nn.initializers.normal(inputs**-0.5)
+            shape = jax.ShapeDtypeStruct((*stack, inputs, low_rank.rank), array.dtype)
+            added[stem + A] = draw_by_name(normal, stem + A, shape, key)
+            added[stem + B] = jnp.zeros((*stack, low_rank.rank, outputs), array.dtype)
+    if not added:
+        raise ValueError(f"low_rank: {low_rank.pattern!r} matches no matrix of the model")
+    return added
+
+
+def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of the model: W + (alpha / rank) A B in place of W, A and B."""
+    if low_rank is None:
+        return dict(arrays)
+    merged, scale = {}, low_rank.alpha / low_rank.rank
+    for name, array in arrays.items():
+        if name.endswith((f".{A}", f".{B}")):
+            continue
+        stem = name.removesuffix("kernel")
+        stem = stem if stem.endswith(".") else f"{name}."
+        if stem + A in arrays:
+            array = array + scale * (arrays[stem + A] @ arrays[stem + B])
+        merged[name] = array
+    return merged
