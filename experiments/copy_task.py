@@ -8,7 +8,7 @@ result    100.0 % of 1,000 held-out sequences to the letter
 from tlite.data import CopyTask
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import Seq2SeqConfig
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, TrainingConfig
 
 experiment = TranslatorExperiment(
     name="copy_task",
@@ -21,7 +21,7 @@ experiment = TranslatorExperiment(
         learning_rate=2e-3,
         schedule="cosine",
         warmup_steps=200,
-        beta2=0.98,
+        optimizer=AdamW(b2=0.98),
         best_metric="exact_match",
         precision="auto",
         evaluate_every=500,

@@ -8,7 +8,7 @@ result    validation loss 1.0730 (perplexity 2.924) in mixed precision
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig, LMHead
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, TrainingConfig
 
 experiment = GeneratorExperiment(
     name="demo",
@@ -32,7 +32,7 @@ experiment = GeneratorExperiment(
         warmup_steps=100,
         final_learning_rate=0.1,
         weight_decay=0.1,
-        beta2=0.99,
+        optimizer=AdamW(b2=0.99),
         clip_norm=1.0,
         precision="auto",
         evaluate_every=500,

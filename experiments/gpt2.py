@@ -15,7 +15,7 @@ An update is 480 windows of 1,024 tokens, half a million, on whatever devices: e
 from tlite.data.corpus import Corpus
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig, LMHead, Loop
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, TrainingConfig
 
 experiment = GeneratorExperiment(
     name="gpt2",
@@ -41,7 +41,7 @@ experiment = GeneratorExperiment(
         schedule="cosine",
         warmup_steps=2000,
         final_learning_rate=0.1,
-        beta2=0.95,
+        optimizer=AdamW(b2=0.95),
         weight_decay=0.1,
         clip_norm=1.0,
         precision="auto",

@@ -22,7 +22,7 @@ from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
 from tlite.models import Attention, Block, FeedForward, GeneratorConfig, LMHead
 from tlite.models.init import init_linear
-from tlite.training import TrainingConfig
+from tlite.training import Muon, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ softmax = GeneratorExperiment(
         learning_rate=4e-3,
         schedule="cosine",
         warmup_steps=50,
-        optimizer="muon",
-        beta2=0.99,
+        optimizer=Muon(b2=0.99),
         clip_norm=1.0,
         seeds=4,
         precision="mixed",

@@ -15,7 +15,7 @@ experiment = override(
         "name": "logistic",
         "model": LogisticConfig(context=400, bigrams=60_000),
         "training.learning_rate": 1e-2,
-        "training.label_smoothing": 0.0,
+        "training.loss.label_smoothing": 0.0,
         "training.precision": "float32",
     },
 )

@@ -56,12 +56,12 @@ class MaskedRun(GeneratorRun):
         def draw(tokens, rng, step, batch_size):
             return sample_windows(F.fold_in(rng, step), tokens, config.context, batch_size)
 
-        def loss(model, batch, keys):
+        def loss(model, batch, keys, token_loss):
             tokens, _ = batch
             masked, inputs = jax.vmap(lambda key, row: mask(key, row, size, rate))(keys, tokens)
             logits, weights = model(inputs, rng=keys), masked.astype(jnp.float32)
             return {
-                "loss": F.cross_entropy(logits, tokens, weights),
+                "loss": F.weighted_sum(token_loss(logits, tokens), tokens, weights),
                 "accuracy": F.accuracy(logits, tokens, weights),
             }
 

@@ -21,7 +21,7 @@ result    `tlite evaluate RUN --split test --checkpoint average`, beam 5, with t
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import Attention, FeedForward, Seq2SeqConfig
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, CrossEntropy, TrainingConfig
 
 
 def files(part: str) -> tuple[str, str]:
@@ -51,8 +51,8 @@ experiment = TranslatorExperiment(
         learning_rate=5e-3,
         schedule="inverse_sqrt",
         warmup_steps=2000,
-        beta2=0.98,
-        label_smoothing=0.1,
+        optimizer=AdamW(b2=0.98),
+        loss=CrossEntropy(label_smoothing=0.1),
         best_metric="bleu",
         precision="auto",
         evaluate_every=100,

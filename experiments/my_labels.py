@@ -14,7 +14,7 @@ result    of TREC, by one model: test accuracy 88.6 % (TF-IDF + logistic regress
 from tlite.data import LabelledText
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, Pool
-from tlite.training import TrainingConfig
+from tlite.training import CrossEntropy, TrainingConfig
 
 experiment = ClassifierExperiment(
     name="my_labels",
@@ -35,7 +35,7 @@ experiment = ClassifierExperiment(
         batch_size=64,
         learning_rate=3e-3,
         schedule="cosine",
-        label_smoothing=0.1,
+        loss=CrossEntropy(label_smoothing=0.1),
         best_metric="accuracy",
         precision="auto",
         evaluate_every=50,

@@ -14,7 +14,7 @@ result    not measured to the end; experiments/multi30k.py is the larger one tha
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import FeedForward, Seq2SeqConfig
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, CrossEntropy, TrainingConfig
 
 experiment = TranslatorExperiment(
     name="my_pairs",
@@ -37,8 +37,8 @@ experiment = TranslatorExperiment(
         learning_rate=5e-3,
         schedule="inverse_sqrt",
         warmup_steps=400,
-        beta2=0.98,
-        label_smoothing=0.1,
+        optimizer=AdamW(b2=0.98),
+        loss=CrossEntropy(label_smoothing=0.1),
         precision="auto",
         evaluate_every=250,
     ),

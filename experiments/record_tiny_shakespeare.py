@@ -25,7 +25,7 @@ from tlite.models import (
     apply_layer,
     init_layer,
 )
-from tlite.training import TrainingConfig
+from tlite.training import Muon, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ experiment = GeneratorExperiment(
         learning_rate=4e-3,
         schedule="cosine",
         warmup_steps=50,
-        optimizer="muon",
-        beta2=0.99,
+        optimizer=Muon(b2=0.99),
         clip_norm=1.0,
         seeds=5,
         precision="mixed",

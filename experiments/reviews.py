@@ -11,7 +11,7 @@ result    test accuracy 45.2 +- 0.3 %, with bigrams 48.0 +- 0.5 % (TF-IDF + LR 5
 from tlite.data import LabelledText
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, Pool
-from tlite.training import TrainingConfig
+from tlite.training import CrossEntropy, TrainingConfig
 
 STARS = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
 
@@ -42,7 +42,7 @@ experiment = ClassifierExperiment(
         batch_size=64,
         learning_rate=3e-3,
         schedule="cosine",
-        label_smoothing=0.1,
+        loss=CrossEntropy(label_smoothing=0.1),
         best_metric="accuracy",
         seeds=5,
         precision="auto",

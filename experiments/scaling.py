@@ -17,7 +17,7 @@ from tlite import override
 from tlite.data import Shakespeare
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig, LMHead
-from tlite.training import TrainingConfig
+from tlite.training import AdamW, TrainingConfig
 
 SIZES = {  # width, blocks
     "16x2": (16, 2),
@@ -46,7 +46,7 @@ experiment = GeneratorExperiment(
     training=TrainingConfig(
         batch_size=BATCH,
         schedule="cosine",
-        beta2=0.99,
+        optimizer=AdamW(b2=0.99),
         weight_decay=0.1,
         clip_norm=1.0,
         seeds=2,

@@ -37,7 +37,7 @@ from tlite.models import BlockInputs, FeedForward, Seq2Seq, Seq2SeqConfig, block
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
 from tlite.text.subwords import START_ID
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import AdamW, CrossEntropy, Trainer, TrainingConfig
 from tlite.training.tasks import make_buckets, padding_share, translator_task
 
 # %% [markdown]
@@ -111,14 +111,12 @@ training = TrainingConfig(
     learning_rate=4e-3,
     schedule="inverse_sqrt",
     warmup_steps=60,
-    beta2=0.98,
-    label_smoothing=0.1,
+    optimizer=AdamW(b2=0.98),
+    loss=CrossEntropy(label_smoothing=0.1),
 )
 buckets = make_buckets(*encoded, 2)
 devices = jax.local_devices()[:1]
-task = translator_task(
-    config, [b.source.shape for b in buckets], training.batch_size, label_smoothing=0.1
-)
+task = translator_task(config, [b.source.shape for b in buckets], training.batch_size)
 trainer = Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
 state, history = trainer.train(trainer.init(), 0, training.steps)
 (model,) = trainer.models(state.parameters)

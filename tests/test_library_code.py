@@ -7,12 +7,13 @@ import jax
 import optax
 import pytest
 
+from tlite.errors import UserError
 from tlite.library_code import describe_library_code, find_library_code
+from tlite.user_code import describe_code, find_code
 
 FUNCTIONS = [
     optax.sgd,
     optax.contrib.muon,
-    partial(optax.adamw, b2=0.95),
     jax.nn.initializers.zeros,
     jax.nn.initializers.orthogonal(),
     jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal"),
@@ -25,17 +26,21 @@ SCHEDULES = [
 ]
 
 
+def name(function):
+    return function.__qualname__.partition(".")[0]
+
+
 def again(function):
     return find_library_code(json.loads(json.dumps(describe_library_code(function))))
 
 
-@pytest.mark.parametrize("function", FUNCTIONS + SCHEDULES, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS + SCHEDULES, ids=name)
 def test_library_functions_are_found_again(function):
     found = again(function)
     assert describe_library_code(found) == describe_library_code(function)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=name)
 def test_schedules_found_again_have_the_same_values(schedule):
     for step in (0, 3, 7, 50, 1000):
         assert float(again(schedule)(step)) == float(schedule(step))
@@ -44,8 +49,13 @@ def test_schedules_found_again_have_the_same_values(schedule):
 def test_arguments_that_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match="top level of your file"):
         describe_library_code(optax.piecewise_constant_schedule(1.0, {5: 0.1}))
-    with pytest.raises(ValueError, match="can't be saved"):
-        describe_library_code(partial(optax.adamw, mask=lambda params: params))
+    with pytest.raises(UserError, match="can't be saved"):
+        describe_code(partial(optax.adamw, mask=lambda params: params))
+
+
+def test_partials_of_functions_are_found_again():
+    again = find_code(json.loads(json.dumps(describe_code(partial(optax.adamw, 0.1, b2=0.95)))))
+    assert (again.func, again.args, again.keywords) == (optax.adamw, (0.1,), {"b2": 0.95})
 
 
 @pytest.mark.parametrize(

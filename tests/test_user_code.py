@@ -150,8 +150,7 @@ UNNAMED = {
     "class A:\n  __hash__ = None\n  def __call__(self, x): return x\nvalue = A()": "mine.py",
     "value = print": "print",
     "import math\nvalue = math.sin": "sin",
-    "import jax\nvalue = jax.nn.silu": "silu",
-    "import functools, math\nvalue = functools.partial(math.sin)": "functools",
+    "import functools, math\nvalue = functools.partial(math.sin)": "sin",
     "from tlite import functional\nvalue = functional.linear": "linear",
 }
 

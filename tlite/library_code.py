@@ -1,10 +1,9 @@
 """References to functions of optax and JAX, for config.json.
 
-A function is named by module and name. `functools.partial` and what a library's factory returns,
-such as `optax.cosine_decay_schedule(1.0, 500)`, are named by the factory and its arguments.
+A function is named by module and name. What a library's factory returns, such as
+`optax.cosine_decay_schedule(1.0, 500)`, is named by the factory and its arguments.
 """
 
-import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -13,13 +12,14 @@ from typing import Any
 
 LIBRARIES = ("optax", "jax.nn")
 """Packages whose functions a config may name: none of them reads or writes files."""
+FACTORIES = "schedule", "decay", "jax.nn.initializers."
+"""Parts of the names of functions that are called with the arguments in a config."""
 
 
 def is_library_code(value: Any) -> bool:
-    """True for a function of `LIBRARIES`, a partial of one, or what a factory of them returns."""
-    function = value.func if isinstance(value, functools.partial) else value
-    module = getattr(function, "__module__", None) or ""
-    return callable(function) and f"{module}.".startswith(("optax.", "jax.nn.", "jax._src.nn."))
+    """True for a function of `LIBRARIES`, or what a factory of them returns."""
+    module = getattr(value, "__module__", None) or ""
+    return callable(value) and f"{module}.".startswith(("optax.", "jax.nn.", "jax._src.nn."))
 
 
 def describe_library_code(value: Callable) -> dict[str, Any]:
@@ -28,9 +28,6 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     Raises:
         ValueError: it can't be made again from its name and plain arguments.
     """
-    if isinstance(value, functools.partial):
-        arguments = {"args": _describe_all(value.args), "kwargs": _describe_all(value.keywords)}
-        return describe_library_code(value.func) | {"partial": True} | arguments
     module, name = value.__module__, value.__qualname__
     if "<locals>" not in name:
         reference = {"kind": "library", "name": f"{_public_module(module, name)}.{name}"}
@@ -64,13 +61,20 @@ def find_library_code(reference: Any) -> Callable:
     """
     if not isinstance(reference, dict) or reference.get("kind") != "library":
         raise ValueError(f"expected a library's function, not {reference!r:.80}")
-    function = _find(reference.get("name"))
+    name = reference.get("name")
+    function = _find(name)
     if "args" not in reference:
         return function
-    args, kwargs = _find_all(reference["args"]), _find_all(reference["kwargs"])
-    if reference.get("partial"):
-        return functools.partial(function, *args, **kwargs)
-    return function(*args, **kwargs)
+    if not any(part in name for part in FACTORIES):
+        raise ValueError(f"{name} is not a schedule or an initializer")
+    try:
+        args, kwargs = map(find_arguments, (reference["args"], reference["kwargs"]))
+        result = function(*args, **kwargs)
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{name} can't be called with the arguments of the config") from error
+    if not callable(result):
+        raise ValueError(f"{name} returns no function")
+    return result
 
 
 def _find(path: Any) -> Callable:
@@ -97,13 +101,14 @@ def _public_module(module: str, name: str) -> str:
     parts = module.split(".")
     function = getattr(importlib.import_module(module), name.partition(".")[0], None)
     public = [p for p in parts if not p.startswith("_")]
-    for candidate in (public[:1], [*public[:1], "contrib"], ["jax", "nn", "initializers"], public):
+    modules = "optax", "optax.contrib", "jax.nn", "jax.nn.initializers", ".".join(public)
+    for candidate in modules:
         try:
-            found = importlib.import_module(".".join(candidate))
+            found = importlib.import_module(candidate)
         except ImportError:
             continue
         if getattr(found, name, None) is function and function is not None:
-            return ".".join(candidate)
+            return candidate
     return module
 
 
@@ -119,13 +124,20 @@ def _describe(value: Any) -> Any:
     raise ValueError(f"an argument {value!r:.60} of a library's function can't be saved")
 
 
-def _describe_all(values: Any) -> Any:
+def describe_arguments(values: Any) -> Any:
+    """Return positional or keyword arguments as JSON.
+
+    Raises:
+        ValueError: one is no number, text, list or function of a library.
+    """
     if isinstance(values, dict):
         return {name: _describe(value) for name, value in values.items()}
     return [_describe(value) for value in values]
 
 
-def _find_all(values: Any) -> Any:
+def find_arguments(values: Any) -> Any:
+    """Return the arguments that `describe_arguments` has described."""
+
     def find(value: Any) -> Any:
         if isinstance(value, list):
             return [find(each) for each in value]

@@ -12,6 +12,7 @@ import ast
 import builtins
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib
 import itertools
@@ -29,6 +30,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tlite.errors import UserError, printable, system_reason
+from tlite.library_code import (
+    describe_arguments,
+    describe_library_code,
+    find_arguments,
+    find_library_code,
+    is_library_code,
+)
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "_shipped" / "experiments"
@@ -244,6 +252,12 @@ def name_of(function: Callable | str) -> str:
     """Return a function's name for messages: "exact", or "my_attention of my_file.py"."""
     if isinstance(function, str):
         return function
+    if isinstance(function, functools.partial):
+        settings = [*map(str, function.args), *(f"{n}={v}" for n, v in function.keywords.items())]
+        return f"{name_of(function.func)} ({', '.join(settings)})"
+    if is_library_code(function):
+        library = function.__module__.partition(".")[0]
+        return f"{function.__qualname__.partition('.<locals>')[0]} of {library}"
     module = sys.modules.get(function.__module__)
     file = os.path.basename(getattr(module, "__file__", None) or function.__module__)
     return f"{function.__qualname__} of {file}"
@@ -254,11 +268,14 @@ def describe_code(function: Callable) -> dict[str, Any]:
 
     Returns:
         "kind", the "file" of its program, its "name", after that of its module if that is another
-        file, and "sha256": the digest of each file of the program, by file name.
+        file, and "sha256": the digest of each file of the program, by file name. Functions of
+        optax and JAX are described by `describe_library_code`.
 
     Raises:
         UserError: it is not on the top level of a file of the user's.
     """
+    if isinstance(function, functools.partial) or is_library_code(function):
+        return _describe_partial_or_library(function)
     name = getattr(function, "__qualname__", repr(function))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     module_name = getattr(module, "__name__", "")
@@ -284,6 +301,17 @@ def describe_code(function: Callable) -> dict[str, Any]:
     return {"kind": kind, "file": program.file, "name": name, "sha256": program.digests}
 
 
+def _describe_partial_or_library(function: Callable) -> dict[str, Any]:
+    try:
+        if not isinstance(function, functools.partial):
+            return describe_library_code(function)
+        args, kwargs = map(describe_arguments, (function.args, function.keywords))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    inner = describe_code(function.func)
+    return {"kind": "partial", "function": inner, "args": args, "kwargs": kwargs}
+
+
 def find_code(reference: Any) -> Callable:
     """Return the function or the class that `describe_code` has described.
 
@@ -295,6 +323,12 @@ def find_code(reference: Any) -> Callable:
         UserError: there is no copy, it was changed, the user has not consented to execute it, or it
             has no such function.
     """
+    kind = reference.get("kind") if isinstance(reference, dict) else None
+    if kind == "library":
+        return find_library_code(reference)
+    if kind == "partial" and {"function", "args", "kwargs"} <= reference.keys():
+        args, kwargs = map(find_arguments, (reference["args"], reference["kwargs"]))
+        return functools.partial(find_code(reference["function"]), *args, **kwargs)
     try:
         kind, file, name, digests = (reference[key] for key in ("kind", "file", "name", "sha256"))
         texts = kind, file, name, digests[file], *digests, *digests.values()

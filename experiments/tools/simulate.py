@@ -41,10 +41,8 @@ def coverage(seeds: int, factor: float, paired: bool, studies: int = 1000) -> tu
     rng, covered, ratios = np.random.default_rng([seeds, int(100 * factor), paired]), 0, []
     for _ in range(studies):
         found = simulate_speedup(rng, seeds, factor, paired)
-        low = 0.0 if found.low is None else found.low
-        high = np.inf if found.high is None else found.high
-        covered += low <= factor <= high
-        ratios.append(high / low if low else np.inf)
+        covered += found.low <= factor <= found.high
+        ratios.append(found.high / found.low if found.low else np.inf)
     return covered / studies, float(np.median(ratios))
 
 
@@ -55,7 +53,7 @@ def simulate_halving(
     optimum, shift = rng.uniform(0.5, values - 1.5), rng.normal(0, 0.5)
     text, seed = rng.normal(0, TEXT, EXAMPLES), rng.normal(0, SEED, (seeds, 1))
     effects = rng.normal(0, INTERACTION, (values, EXAMPLES))
-    by_run = rng.normal(0, SEED, (values, seeds, 1))
+    by_run = rng.normal(0, RUN, (values, seeds, 1))
     alive, cost, last = [*range(values)], 0, 0
     for rung, at in enumerate([*rungs(steps, values), steps], 1):
         cost, last = cost + len(alive) * (at - last), at

@@ -29,6 +29,7 @@ from tlite.models import TransformerConfig
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
 from tlite.models.config import PRESETS
 from tlite.models.custom import CONTRACTS, OBJECT_CONTRACTS
+from tlite.training.config import UpdateConfig
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
@@ -219,9 +220,12 @@ def sections(kind: type, prefix: str = "") -> Iterator[tuple[type, str]]:
         if dataclasses.is_dataclass(base):
             yield from sections(base, prefix)
     yield kind, prefix
+    hidden = {f.name for f in dataclasses.fields(kind) if not f.metadata.get("option", True)}
     for field in fields(kind):
-        inner = f"{prefix}{field.name}." if prefix or issubclass(kind, TransformerConfig) else ""
-        if field.name != "tokenizer" or kind is not GeneratorExperiment:  # one word
+        is_nested = prefix or issubclass(kind, TransformerConfig | UpdateConfig)
+        inner = f"{prefix}{field.name}." if is_nested else ""
+        is_word = field.name == "tokenizer" and kind is GeneratorExperiment
+        if not is_word and field.name not in hidden:
             for part in classes(field.type):
                 yield from sections(part, inner)
 

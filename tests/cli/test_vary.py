@@ -161,5 +161,5 @@ def study(tmp_path):
 
 
 def test_a_study_cannot_be_evaluated_or_extended(fails, study):
-    assert "a study of runs: name one of layer, rms" in fails(f"evaluate {study}")
+    assert "is a study: name one of its runs (layer, rms)" in fails(f"evaluate {study}")
     assert "are for a run: name one in the study" in fails(f"train --resume {study} --steps 9")

@@ -21,6 +21,7 @@ from tlite.comparison.tables import (
     field_table,
     result_table,
 )
+from tlite.training import AdamW
 
 NAMES = (
     "plain",
@@ -90,10 +91,10 @@ def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):
 
 def test_differing_fields_are_rows_if_they_outnumber_runs(tmp_path):
     assert field_table(make(tmp_path / "same")) == []
-    other = varied(GENERATOR, norm="rms", learning_rate=0.5, beta2=0.9)
+    other = varied(GENERATOR, norm="rms", learning_rate=0.5, optimizer=AdamW(b2=0.9))
     table = field_table(make(tmp_path / "many", experiments=[GENERATOR, other]))
     assert table[0] == ["differs", "a", "b"]
-    assert [row[0] for row in table[1:]] == ["norm.method", "learning_rate", "beta2"]
+    assert [row[0] for row in table[1:]] == ["norm.method", "learning_rate", "b2"]
     one = varied(GENERATOR, norm="rms")
     table = field_table(make(tmp_path / "one", experiments=[GENERATOR, one]))
     assert table == [["differs", "norm.method"], ["a", "layer"], ["b", "rms"]]

@@ -63,7 +63,7 @@ from tlite.models.parameters import (
 )
 from tlite.runs import Run
 from tlite.runs.experiment_files import find_experiments, load_variants
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import AdamW, CrossEntropy, Muon, Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 
@@ -78,7 +78,7 @@ TRAINING = TrainingConfig(
     steps=STEPS,
     batch_size=4,
     learning_rate=3e-3,
-    adam_epsilon=1e-5,  # some gradients are 0 up to rounding, which Adam would magnify
+    optimizer=AdamW(eps=1e-5),  # some gradients are 0 up to rounding, which Adam would magnify
     clip_norm=1.0,
     precision="float32",
     seed=3,
@@ -124,7 +124,7 @@ COURSES = {
     "generator, dropout": varied(GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)),
     "generator, Muon": varied(
         GENERATOR,
-        optimizer="muon",
+        optimizer=Muon(eps=1e-5),
         weight_decay=0.1,
         norm="rms",
         attention=Attention(num_kv_heads=1, query_key_norm=True),
@@ -141,7 +141,7 @@ COURSES = {
         batch_size=2,
         gradient_accumulation_steps=2,
     ),
-    "words": varied(CLASSIFIER, label_smoothing=0.1),
+    "words": varied(CLASSIFIER, loss=CrossEntropy(label_smoothing=0.1)),
     "words, dropout": varied(
         CLASSIFIER,
         dropout=0.2,
@@ -168,7 +168,7 @@ COURSES = {
         dropout=0.2,
         feed_forward=FeedForward(dropout=0.1),
         schedule="inverse_sqrt",
-        label_smoothing=0.1,
+        loss=CrossEntropy(label_smoothing=0.1),
     ),
 }
 

@@ -138,7 +138,7 @@ def test_impossible_numbers_of_steps_change_nothing(ended, tmp_path):
     cosine = trained(cosine, tmp_path / "cosine", BEFORE).dir.path
     before = config(cosine), config(ended)
     message = complaint(resume, cosine, steps=AFTER)
-    assert "cannot extend a cosine-schedule run from 5 to 9 --steps" in message
+    assert "cannot extend a run with the schedule cosine from 5 to 9 --steps" in message
     resume(cosine, steps=BEFORE)
     message = complaint(resume, ended, steps=4)
     assert message == f"--steps must be at least 5: {ended} has done as many"

@@ -47,6 +47,7 @@ from tlite.models import (
 from tlite.models.classifier import Wide
 from tlite.models.config import describe_components
 from tlite.runs import Run
+from tlite.training import CrossEntropy
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
 
@@ -195,7 +196,8 @@ def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, c
     calls = []
     choose = lambda name: calls.append(name) or "mixed"  # noqa: E731
     monkeypatch.setattr("tlite.experiment.choose_precision", choose)
-    changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
+    changes = {"attention": "auto", "context": 128, "precision": "auto"}
+    changes["loss"] = CrossEntropy(label_smoothing=0.125)
     run = Run.create(varied(TRANSFORMER, **changes), tmp_path / "run")
 
     def stop(*_, **__):
@@ -206,7 +208,7 @@ def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, c
     printed = capsys.readouterr().out
     assert "precision=mixed" in printed
     assert "attention=mixed" in printed
-    assert "label_smoothing=0.125 is in the training loss, not in the validation loss" in printed
+    assert "training loss is CrossEntropy(label_smoothing=0.125" in printed
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
     assert saved["training"]["precision"] == "mixed"
     assert saved["model"]["attention"]["function"] == "mixed"

@@ -63,7 +63,7 @@ def test_each_replica_over_processes_trains_as_one_alone(several, alone, replica
 
 SMALL = (
     "--width 8 --num-heads 2 --num-blocks 1 --steps 6 --evaluate-every 3 --precision float32 "
-    "--learning-rate 100 --adam-epsilon 1000 --warmup-steps 0 --clip-norm None "
+    "--learning-rate 100 --optimizer.eps 1000 --warmup-steps 0 --clip-norm None "
 )
 OTHERS = {
     "classifier": f"reviews_demo --reviews 60 --context 8 --batch-size 4 {SMALL}",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.reference import parabolic_average
 from tlite.models import LogisticConfig, LogisticRegression
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import CrossEntropy, Trainer, TrainingConfig
 from tlite.training.loop import validate
 from tlite.training.tasks import (
     class_logits,
@@ -24,6 +24,7 @@ from tlite.training.tasks import (
 
 CONTEXT, WORDS = 6, 9
 TRAINING = TrainingConfig(batch_size=8, learning_rate=3e-3, precision="float32")
+SMOOTHED = CrossEntropy(label_smoothing=0.2)
 
 
 def logistic(classes=3):
@@ -133,8 +134,8 @@ def test_batches_hold_every_text_once_and_weigh_padding_zero(number, size, shard
 def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devices):
     classes = 2 if sentences else 3
     tokens, labels = texts(21, classes=classes, sentences=sentences)
-    training = dataclasses.replace(TRAINING, seeds=2, label_smoothing=0.1)
-    task = task_of(classes, label_smoothing=0.1)  # in training only
+    training = dataclasses.replace(TRAINING, seeds=2, loss=SMOOTHED)  # in training only
+    task = task_of(classes)
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
     parameters = trainer.init().parameters
     batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, trainer.num_shards)
@@ -154,7 +155,8 @@ def test_the_loss_is_summed_with_label_smoothing():
     model = logistic()
     log_p = log_softmax(logits_of(model, tokens))
     targets = 0.8 * np.eye(3)[labels] + 0.2 / 3
-    sums = jax.jit(task_of(label_smoothing=0.2).loss)(model, (tokens, labels), None)
+    loss = partial(task_of().loss, text_loss=SMOOTHED)
+    sums = jax.jit(loss)(model, (tokens, labels), None)
     assert float(sums["loss"][0]) == pytest.approx(-(targets * log_p).sum(), rel=1e-5)
     assert [float(a) for a in sums["accuracy"]] == [(log_p.argmax(-1) == labels).sum(), 6]
     assert float(sums["loss"][1]) == 6

@@ -11,12 +11,31 @@ import pytest
 
 from tlite.models import CausalLM, GeneratorConfig
 from tlite.models.parameters import named_arrays
-from tlite.training import TrainingConfig
+from tlite.training import (
+    AdamW,
+    Lion,
+    LowRank,
+    ParameterGroup,
+    Trainer,
+    TrainingConfig,
+    generator_task,
+)
+from tlite.training.optimizers import (
+    OPTIMIZERS,
+    decays,
+    gradient_parameters,
+    make_optimizer,
+    parameter_rules,
+)
 from tlite.training.precision import with_precision
-from tlite.training.step import decays, make_optimizer, parameter_rules, schedule
+from tlite.training.schedules import schedule
 
 CONFIG = TrainingConfig(
-    steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, beta2=0.99
+    steps=100,
+    schedule="cosine",
+    warmup_steps=10,
+    final_learning_rate=0.1,
+    optimizer=AdamW(b2=0.99),
 )
 
 
@@ -29,10 +48,13 @@ SCHEDULES = [
     ({}, {0: 0.1, 4: 0.5, 9: 1, 10: 1, 55: HALF, 100: 0.1, 1000: 0.1}),
     ({"schedule": "constant"}, {4: 0.5, 9: 1, 10: 1, 99: 1}),
     ({"schedule": "inverse_sqrt", "warmup_steps": 0}, {0: 1, 3: 0.5, 99: 0.1}),
+    ({"schedule": "linear"}, {4: 0.5, 9: 1, 10: 1, 55: 0.55, 100: 0.1, 1000: 0.1}),
+    ({"schedule": "wsd"}, {4: 0.5, 9: 1, 10: 1, 80: 1, 90: 0.55, 100: 0.1, 1000: 0.1}),
+    ({"schedule": optax.linear_schedule(1.0, 0.0, 50)}, {4: 0.5, 10: 1, 35: 0.5, 60: 0}),
 ]
 
 
-@pytest.mark.parametrize(("changes", "rates"), SCHEDULES, ids=str)
+@pytest.mark.parametrize(("changes", "rates"), SCHEDULES)
 def test_a_schedule_warms_up_to_its_peak_and_decays(changes, rates):
     assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
 
@@ -80,15 +102,24 @@ DECAY = {"weight_decay": 0.1, "mask": is_decayed}
             {"clip_norm": 0.5},
             optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(0.1, 0.9, 0.99, **DECAY)),
         ),
-        ({"beta2": None}, optax.adamw(0.1, 0.9, 0.999, **DECAY)),
-        ({"optimizer": "lion", "beta2": None}, optax.lion(0.1, 0.9, 0.99, **DECAY)),
-        ({"optimizer": "lion", "beta2": 0.98}, optax.lion(0.1, 0.9, 0.98, **DECAY)),
+        ({"optimizer": "adamw"}, optax.adamw(0.1, 0.9, 0.999, **DECAY)),
+        ({"optimizer": "lion"}, optax.lion(0.1, 0.9, 0.99, **DECAY)),
+        ({"optimizer": Lion(b2=0.98)}, optax.lion(0.1, 0.9, 0.98, **DECAY)),
+        ({"optimizer": "sgd", "weight_decay": 0.0}, optax.sgd(0.1, momentum=0.9)),
+        (
+            {"optimizer": "adafactor", "weight_decay": 0.0},
+            optax.adafactor(0.1, multiply_by_parameter_scale=False),
+        ),
+        (
+            {"optimizer": functools.partial(optax.adamw, b2=0.9, weight_decay=0.0)},
+            optax.adamw(0.1, 0.9, 0.9, **DECAY),
+        ),
     ],
 )
-def test_adamw_and_lion_are_those_of_optax(settings, expected):
+def test_optimizers_are_those_of_optax(settings, expected):
     """Three updates at the learning rate 0.1."""
     parameters = drawn()
-    ours = make_optimizer(dataclasses.replace(CONFIG, weight_decay=0.1, **settings))
+    ours = make_optimizer(dataclasses.replace(CONFIG, **{"weight_decay": 0.1, **settings}), 0.1)
 
     @jax.jit
     def update(gradient, states, parameters):
@@ -102,12 +133,12 @@ def test_adamw_and_lion_are_those_of_optax(settings, expected):
         results = jax.device_get(update(gradients(parameters, step), states, parameters))
         (updates, right), states = zip(*results, strict=True)
         for name, a in right.items():
-            np.testing.assert_allclose(-0.1 * updates[name], a, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(updates[name], a, rtol=1e-5, atol=1e-6)
         parameters = {name: np.asarray(a) + right[name] for name, a in parameters.items()}
 
 
 def first_update(config, parameters=None):
-    optimizer, parameters = make_optimizer(config), parameters or drawn()
+    optimizer, parameters = make_optimizer(config, 1.0), parameters or drawn()
 
     @jax.jit
     def update(gradient):
@@ -159,3 +190,104 @@ def test_only_matrices_and_tables_decay_also_in_stacks():
     }
     decayed = {name for name, ndim in stacked.items() if decays(name, np.zeros((2,) * ndim))}
     assert decayed == {"blocks.attention.query.kernel", "embedding.table"}
+
+
+def test_schedule_free_is_that_of_optax():
+    """Thirty steps on a quadratic; optax keeps y, and computes x for the evaluation."""
+    config = TrainingConfig(optimizer="schedule_free")
+    target, start = gradients(drawn(), 0), drawn()
+    gradient = jax.grad(lambda p: sum(((p[n] - a) ** 2).sum() for n, a in target.items()))
+    ours, theirs = make_optimizer(config, 0.05), optax.contrib.schedule_free_adamw(0.05)
+
+    @jax.jit
+    def step(x, state, y, their_state):
+        updates, state = ours.update(gradient(gradient_parameters(config, x, state)), state, x)
+        their_updates, their_state = theirs.update(gradient(y), their_state, y)
+        y = optax.apply_updates(y, their_updates)
+        return optax.apply_updates(x, updates), state, y, their_state
+
+    carry = start, ours.init(start), start, theirs.init(start)
+    for _ in range(30):
+        carry = step(*carry)
+    x, _, y, their_state = carry
+    expected = optax.contrib.schedule_free_eval_params(their_state, y)
+    for name, a in expected.items():
+        np.testing.assert_allclose(x[name], a, atol=1e-5)
+
+
+def test_groups_have_their_own_rate_decay_and_optimizer():
+    groups = (
+        ParameterGroup("*.query.*", learning_rate_factor=3.0, weight_decay=0.0),
+        ParameterGroup("*.bias", optimizer="sgd", weight_decay=0.5),
+    )
+    plain = first_update(TrainingConfig(weight_decay=0.1))
+    grouped = first_update(TrainingConfig(weight_decay=0.1, groups=groups))
+    parameters = drawn()
+    slopes = gradients(parameters, 1)
+    for name, update in grouped.items():
+        expected = plain[name]
+        if ".query." in name:
+            expected = 3.0 * (expected + 0.1 * parameters[name] * name.endswith("kernel"))
+        elif name.endswith(".bias"):
+            expected = -(slopes[name] + 0.5 * parameters[name])
+        np.testing.assert_allclose(update, expected, rtol=1e-5, atol=1e-6)
+    rules = parameter_rules(TrainingConfig(weight_decay=0.1, groups=groups), parameters)
+    assert rules["blocks.0.attention.query.kernel"].endswith("decay 0, learning rate x 3")
+    assert rules["head.bias"].endswith("sgd, decay 0.5")
+
+
+MODEL = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=2)
+TOKENS = jnp.arange(64) % 7
+
+
+def trained(**changes):
+    config = TrainingConfig(batch_size=4, learning_rate=1e-2, weight_decay=0.1, **changes)
+    trainer = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
+    state = trainer.init()
+    before = {name: np.asarray(a) for name, a in state.parameters.items()}
+    state, history = trainer.train(state, 0, 3)
+    changed = {n for n, a in state.parameters.items() if not np.array_equal(a, before[n])}
+    return trainer, state, changed, history
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", optax.sgd])
+def test_frozen_parameters_stay_and_have_no_optimizer_state(optimizer):
+    _, state, changed, _ = trained(optimizer=optimizer, trainable="*.query.* head.*")
+    names = {n for n in state.parameters if ".query." in n or n.startswith("head.")}
+    assert changed == names
+    slots = jax.tree_util.tree_flatten_with_path(state.optimizer)[0]
+    keys = {path[-1].key for path, _ in slots if hasattr(path[-1], "key")}
+    assert keys <= names
+
+
+def test_low_rank_updates_train_beside_frozen_matrices():
+    low_rank = LowRank("*.attention.*", rank=2)
+    trainer, state, changed, _ = trained(low_rank=low_rank, trainable="*.lora_*")
+    assert changed
+    assert all(".lora_" in name for name in changed)
+    model = trainer.models(state.parameters)[0]
+    name = "blocks.0.attention.query."
+    a, b, kernel = (
+        np.asarray(state.parameters[name + n][0]) for n in ("lora_a", "lora_b", "kernel")
+    )
+    merged = named_arrays(model)[f"{name}kernel"]
+    np.testing.assert_allclose(merged, kernel + 16.0 / 2 * (a @ b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("word", OPTIMIZERS)
+def test_every_optimizer_learns_a_sequence(word):
+    rate = {"sgd": 0.3, "lion": 3e-3}.get(word, 2e-2)
+    config = TrainingConfig(batch_size=8, learning_rate=rate, optimizer=word)
+    trainer = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
+    _, history = trainer.train(trainer.init(), 0, 60)
+    assert history["loss"][-1, 0] < 0.8 * history["loss"][0, 0]
+
+
+def test_initial_values_are_drawn_by_word_and_group():
+    groups = (ParameterGroup("head.kernel", init=jax.nn.initializers.zeros),)
+    config = TrainingConfig(init="gpt2", groups=groups, seeds=2)
+    state = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1]).init()
+    assert not np.asarray(state.parameters["head.kernel"]).any()
+    kernel = np.asarray(state.parameters["blocks.0.feed_forward.hidden.kernel"])
+    assert np.std(kernel) == pytest.approx(0.02, rel=0.2)
+    assert not np.array_equal(kernel[0], kernel[1])

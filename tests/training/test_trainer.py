@@ -13,7 +13,15 @@ from tlite.errors import UserError
 from tlite.models import FeedForward, GeneratorConfig, Loop
 from tlite.models.parameters import unstack_blocks
 from tlite.planning.plan import collectives
-from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training import (
+    AdamW,
+    Muon,
+    ParameterGroup,
+    Trainer,
+    TrainingConfig,
+    generator_task,
+    validation_batches,
+)
 from tlite.training.loop import validate
 from tlite.training.step import BATCH, fold_in
 
@@ -22,9 +30,11 @@ MODEL = GeneratorConfig(vocabulary_size=16, context=8, width=16, num_heads=4, nu
 SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=True))
 # With so large an epsilon Adam's steps are 0.1 of the gradient. The usual one, and clipping, would
 # hide a gradient that is a sum instead of a mean.
-TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
+TRAINING = TrainingConfig(
+    batch_size=8, learning_rate=1e2, optimizer=AdamW(eps=1e3), weight_decay=1e-4
+)
 SEVERAL = {"seeds": 2, "clip_norm": 0.5}
-MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
+MUON = {"optimizer": Muon(), "learning_rate": 1e-4, "clip_norm": 1.0}
 SHARDED = {"sharding": "fsdp", "fsdp_inner": 2}
 
 
@@ -188,10 +198,12 @@ def test_validation_does_not_depend_on_the_batch_size():
             assert means["loss"][replica] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("task", [generator_task(MODEL), generator_task(MODEL, 0.5)])
-def test_label_smoothing_of_config_and_task_must_agree(task):
-    with pytest.raises(UserError, match=r"label_smoothing is 0\.25"):
-        Trainer(task, TrainingConfig(label_smoothing=0.25), jnp.asarray(TOKENS))
+@pytest.mark.parametrize(
+    "changes", [{"trainable": "*.lora_*"}, {"groups": (ParameterGroup("*.atention.*"),)}]
+)
+def test_a_pattern_that_matches_no_parameter_is_an_error(changes):
+    with pytest.raises(UserError, match="matches no parameter"):
+        Trainer(generator_task(MODEL), TrainingConfig(**changes), jnp.asarray(TOKENS))
 
 
 def test_training_and_validation_are_compiled_once():
@@ -239,7 +251,7 @@ def test_dropout_of_hidden_units_alone_is_on_in_training():
 # Norms among the metrics
 
 NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
-LOG_NORMS = {"log_norms": True, "clip_norm": 1e-3, "learning_rate": 1e-2, "adam_epsilon": 1e-8} | {
+LOG_NORMS = {"log_norms": True, "clip_norm": 1e-3, "learning_rate": 1e-2, "optimizer": AdamW()} | {
     "model": dataclasses.replace(MODEL, dropout=0.0)
 }
 

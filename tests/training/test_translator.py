@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers.arrays import host_copy
 from tlite.models import FeedForward, Seq2Seq, Seq2SeqConfig
 from tlite.text.subwords import END_ID, START_ID, pad_tokens
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import CrossEntropy, Trainer, TrainingConfig
 from tlite.training.loop import validate
 from tlite.training.tasks import (
     Bucket,
@@ -179,8 +179,9 @@ def test_the_loss_is_summed_over_tokens_and_not_over_padding(model):
     empty = Bucket(*(np.pad(side, [(0, 2), (0, 0)]) for side in bucket))
     batch = jax.tree.map(jnp.asarray, tuple(empty))
     expected, _ = losses_by_hand(model, sources, targets, 0.2)
-    task = task_of((bucket,), 100, label_smoothing=0.2)
-    total, count = jax.jit(task.loss)(model, batch, None)["loss"]
+    task = task_of((bucket,), 100)
+    loss = functools.partial(task.loss, token_loss=CrossEntropy(0.2))
+    total, count = jax.jit(loss)(model, batch, None)["loss"]
     assert float(total) == pytest.approx(sum(expected), rel=1e-5)
     assert float(count) == len(expected) == sum(len(target) - 1 for target in targets)
 
@@ -198,7 +199,6 @@ def make_trainer(devices=1, num_buckets=2, model=HIDDEN_DROPOUT, **changes):
         [bucket.source.shape for bucket in data],
         training.batch_size,
         num_devices=devices,
-        label_smoothing=training.label_smoothing,
     )
     return Trainer(task, training, data, jax.local_devices()[:devices])
 
@@ -220,12 +220,12 @@ def assert_same(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-TOGETHER = {"devices": 4, "seeds": 2, "label_smoothing": 0.3}
+TOGETHER = {"devices": 4, "seeds": 2, "loss": CrossEntropy(0.3)}
 
 
 def test_a_seed_alone_on_one_device_trains_as_among_two_on_four():
     parameters, losses = run(make_trainer(**TOGETHER))
-    alone = run(make_trainer(seed=1, label_smoothing=0.3))
+    alone = run(make_trainer(seed=1, loss=CrossEntropy(0.3)))
     assert_same(alone, (parameters[[1]], losses[:, [1]]))
     assert np.abs(parameters[0] - parameters[1]).max() > 0.1
 

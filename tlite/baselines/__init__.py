@@ -1,6 +1,7 @@
 """Baselines that a transformer has to beat: logistic regression, naive Bayes, TF-IDF."""
 
-from tlite.baselines.logistic import (
+from tlite.baselines.sentences import parabolic_average
+from tlite.models.logistic import (
     LogisticConfig,
     LogisticRegression,
     bag_of_words,
@@ -10,7 +11,6 @@ from tlite.baselines.logistic import (
     logistic_regression,
     with_bigrams,
 )
-from tlite.baselines.sentences import parabolic_average
 
 __all__ = [
     "LogisticConfig", "LogisticRegression", "bag_of_words", "binary_cross_entropy",

@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.special
 
-from tlite.baselines.logistic import log_count_ratios
+from tlite.models.logistic import log_count_ratios
 
 MAX_ITERATIONS = 150
 

@@ -75,14 +75,8 @@ def read_experiments(
             f"{name} {label}".strip(): (variant, changes | change)
             for (name, (variant, changes)), (label, change) in pairs
         }
-    if missing := [name for name in only if name not in grid]:
-        known = ", ".join(filter(None, grid)) or "none"
-        near = did_you_mean(missing[0], grid) or f": there are {known}"
-        raise UserError(f"there is no variant {missing[0]!r}{near}")
     experiments = {}
-    for name, (variant, changes) in grid.items():
-        if only and name not in only:
-            continue
+    for name, (variant, changes) in select_variants(grid, only).items():
         try:
             variant = override(variant, changes, convert=parse_words)
         except (UserError, ValueError) as error:
@@ -91,6 +85,20 @@ def read_experiments(
         is_set = "model.vocabulary_size" in changes
         experiments[name] = variant if is_set else fit_to_corpus(variant)
     return experiments
+
+
+def select_variants(grid: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """Return the variants named in `only`, or all if it is empty.
+
+    Raises:
+        UserError: there is no variant of this name.
+    """
+    for name in only:
+        if name not in grid:
+            known = ", ".join(filter(None, grid)) or "none"
+            near = did_you_mean(name, grid) or f": there are {known}"
+            raise UserError(f"there is no variant {name!r}{near}")
+    return {name: each for name, each in grid.items() if not only or name in only}
 
 
 def read_axis(

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -48,18 +48,28 @@ def compare(
     show(FORMATS[format](results), end="\n\n" if is_table else "")
     one_study = len(folders) == 1 and is_study(folders[0])
     to = to or (folders[0] / "comparison" if one_study else new_folder("comparison"))
-    pictures = draw(results)
+    write_results(results, draw(results), to)
+    where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
+    print(where, file=sys.stdout if is_table else sys.stderr)  # programs read the other formats
+    return results
+
+
+def write_results(
+    results: Results, pictures: Mapping[str, tuple[str, bytes]], folder: Path
+) -> None:
+    """Write tables, pictures and a page into a folder.
+
+    Args:
+        pictures: caption and PNG by file name.
+    """
     files = {name: content for name, (_, content) in pictures.items()}
     texts = {"md": as_markdown, "csv": as_csv, "json": as_json}
     files |= {f"comparison.{kind}": text(results).encode() for kind, text in texts.items()}
     files["index.html"] = as_html(results, pictures).encode()
-    with disk_errors(to):
-        to.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        replace_file(to / name, content)
-    where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
-    print(where, file=sys.stdout if is_table else sys.stderr)  # programs read the other formats
-    return results
+        replace_file(folder / name, content)
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

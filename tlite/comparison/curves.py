@@ -118,7 +118,7 @@ def plot_speedups(results: Results) -> Figure:
     for look, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
         x, y = [*entry.budgets], [*entry.budgets.values()]
         label = matplotlib_label(clipped(entry.label, LEGEND))
-        if entry.speedup and entry.speedup.value:
+        if entry.speedup and 0 < entry.speedup.value < np.inf:
             label += f": {entry.speedup.value:.2f}"
         axes.plot(x, y, marker="o", ms=5, label=label, **look)
         if entry.speedup is None:

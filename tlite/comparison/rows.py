@@ -22,7 +22,7 @@ from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, printable
 from tlite.experiment import Experiment
 from tlite.training.checkpoints import Checkpoints, saved_arrays
-from tlite.training.config import TrainingConfig
+from tlite.training.config import TrainingConfig, read_training
 from tlite.training.metrics import is_finished, iterate_metrics, validation_score
 from tlite.training.run_dir import RUN, experiment_fields, read_config
 
@@ -194,7 +194,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         content = read_config(folder / RUN)
         experiment = experiment_fields(content["experiment"])
-        training = from_dict(TrainingConfig, experiment.get("training"))
+        training = read_training(experiment.get("training"))
         try:
             opened = from_dict(Experiment, content["experiment"])
             experiment, sizes = experiment_fields(to_dict(opened)), parameter_sizes(opened.model)

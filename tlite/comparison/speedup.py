@@ -1,6 +1,7 @@
 """Effective speedup: the share of the reference's budget at which a run reaches its final loss."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -23,30 +24,31 @@ GRID = 401
 class Speedup(NamedTuple):
     """How many times as much of the reference's budget as of the run's own gives the same loss.
 
-    Nothing is extrapolated: None stands for a budget outside of those that were run.
+    Nothing is extrapolated: 0 stands for a budget above the largest one that was run, and infinity
+    for one below the smallest.
     """
 
-    value: float | None
-    """None: the run does not reach the loss with its largest budget, or is below it with its
-    smallest."""
-    low: float | None
-    """Lower end of the 95 % interval; None: the run may need more than its largest budget."""
-    high: float | None
-    """Upper end; None: the run may need less than its smallest budget."""
+    value: float
+    """Reference budget over run budget at equal loss; 0: the run does not reach the loss."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    """Upper end of the 95 % interval."""
     smallest: float
     """Speedup if the run needed all of its largest budget."""
     largest: float
     """Speedup if the run's smallest budget were enough."""
 
     def __str__(self) -> str:
-        if self.value is None and self.low is None and self.high is not None:
-            return f"below {self.smallest:.2f}: the loss is not reached in the steps that were run"
-        if self.value is None and self.low is not None and self.high is None:
-            return f"above {self.largest:.2f}: the smallest budget is enough"
-        low = f"below {self.smallest:.2f}" if self.low is None else f"{self.low:.2f}"
-        high = f"above {self.largest:.2f}" if self.high is None else f"{self.high:.2f}"
-        value = "outside of the budgets" if self.value is None else f"{self.value:.2f}"
-        return f"{value}, 95 % CI [{low}, {high}]"
+        texts = [self._text(number) for number in (self.value, self.low, self.high)]
+        if self.high == 0:
+            return f"{texts[0]}: the loss is not reached in the steps that were run"
+        return "{}, 95 % CI [{}, {}]".format(*texts)
+
+    def _text(self, number: float) -> str:
+        if number == 0:
+            return f"below {self.smallest:.2f}"
+        return f"above {self.largest:.2f}" if number == np.inf else f"{number:.2f}"
 
 
 def speedup(
@@ -65,52 +67,45 @@ def speedup(
 
     c the cost of a step of the run relative to one of the reference. L(b) is interpolated between
     the budgets in log b (`interpolation_weights`), so that D(b) = L(b) - L0 is a linear combination
-    of the scores and has the interval of `variance`, over new seeds and new examples. The interval
-    of the speedup is that of all b whose interval of D(b) contains 0 (Fieller 1954, "Some problems
-    in interval estimation"): it needs no bootstrap, which is too narrow with three seeds.
+    of the scores and has the interval of `variance`, over new seeds and new examples. The
+    speedup's interval is of all b whose interval of D(b) contains 0 (Fieller 1954).
 
     Args:
-        run: losses by seed and example for each budget in steps. Each budget has its own decay of
-            the learning rate (of one trunk with the schedule "wsd", or of separate runs).
+        run: losses by seed and example for each budget in steps, each with its own decay.
         reference: final losses of the reference on the same examples.
         paired: True if row s of both has the same seed and the same initial values.
 
     Returns:
         None with fewer than two budgets or seeds.
     """
-    steps = np.array(sorted(run), float)
+    steps = sorted(run)
     if len(steps) < 2 or min(len(reference), *(len(scores) for scores in run.values())) < 2:
         return None
-    scores = np.stack([run[int(s)] for s in steps])
     grid = np.geomspace(steps[0], steps[-1], GRID)
     weights = interpolation_weights(np.log(steps), np.log(grid))
-    losses = np.tensordot(weights, scores, 1)
+    losses = np.tensordot(weights, np.stack([run[s] for s in steps]), 1)
+    others = np.broadcast_to(reference, (GRID, *reference.shape))
     differences = losses.mean((1, 2)) - reference.mean()
-    groups = (losses - reference,) if paired else (losses, -np.broadcast_to(
-        reference, (GRID, *reference.shape)
-    ))  # fmt: skip
-    half_widths = variance(*groups).half_width
+    half_widths = variance(*((losses - others,) if paired else (losses, -others))).half_width
     factor = reference_steps / relative_cost
 
-    def steps_to_reach(excess: Float[np.ndarray, "G"]) -> float | None:
-        """First budget at which the excess over the reference's loss is 0."""
-        below = np.flatnonzero(excess <= 0)
-        if not len(below) or not below[0]:
-            return None
-        i = below[0]
-        share = excess[i - 1] / (excess[i - 1] - excess[i])
-        return float(np.exp(np.log(grid[i - 1]) + share * np.log(grid[i] / grid[i - 1])))
+    excesses = differences, differences + half_widths, differences - half_widths
+    budgets = [first_zero(grid, excess) for excess in excesses]
+    speedups = [factor / budget if budget else math.inf for budget in budgets]
+    return Speedup(*speedups, factor / steps[-1], factor / steps[0])
 
-    def as_speedup(budget: float | None) -> float | None:
-        return None if budget is None else factor / budget
 
-    return Speedup(
-        as_speedup(steps_to_reach(differences)),
-        as_speedup(steps_to_reach(differences + half_widths)),
-        as_speedup(steps_to_reach(differences - half_widths)),
-        factor / steps[-1],
-        factor / steps[0],
-    )
+def first_zero(grid: Float[np.ndarray, "G"], excess: Float[np.ndarray, "G"]) -> float:
+    """Return the budget at which the excess over a loss first falls to 0.
+
+    Infinity if it is above 0 everywhere; 0 if it is not above 0 at the first budget.
+    """
+    below = np.flatnonzero(excess <= 0)
+    if not len(below) or not below[0]:
+        return 0.0 if len(below) else math.inf
+    i = below[0]
+    share = excess[i - 1] / (excess[i - 1] - excess[i])
+    return float(grid[i - 1] * (grid[i] / grid[i - 1]) ** share)
 
 
 def interpolation_weights(
@@ -160,6 +155,8 @@ def speedups(rows: Sequence[Row], reference: Row, measure: Measure, match: Match
     if not measure.lower:
         raise UserError(f"--match compares losses, not {measure.name}")
     groups = group_by_budget([row for row in rows if row.finished and not row.failed])
+    if not any(reference is row for group in groups for row in group.values()):
+        raise UserError(f"--match needs the reference to be finished: {reference.label} is not")
     base = next(group for group in groups if any(row is reference for row in group.values()))
     base_row = base[max(base)]
     if all(len(group) == 1 for group in groups):

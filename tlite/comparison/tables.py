@@ -5,6 +5,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -147,7 +148,11 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
         {
             "entry": entry.label,
             "losses": {str(steps): loss for steps, loss in entry.budgets.items()},
-            **(entry.speedup._asdict() if entry.speedup else {}),
+            **{
+                name: number if number and math.isfinite(number) else None
+                for name, number in (entry.speedup._asdict() if entry.speedup else {}).items()
+            },
+            "text": str(entry.speedup or ""),
         }
         for entry in results.speedups
     ]

@@ -61,6 +61,7 @@ from tlite.functional.losses import (
     cross_entropy,
     focal_loss,
     token_cross_entropy,
+    weighted_sum,
     z_loss,
 )
 from tlite.functional.positions import (

@@ -98,6 +98,6 @@ def weighted_sum(
     """(sum of weight * value, sum of weights); value and weight of a target below 0 are 0."""
     counted = targets >= 0
     if weights is None:
-        return values.sum(), counted.sum().astype(values.dtype)
+        return jnp.where(counted, values, 0).sum(), counted.sum().astype(values.dtype)
     weights = jnp.where(counted, weights, 0)
     return (weights * values).sum(), weights.sum()

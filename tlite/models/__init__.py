@@ -29,15 +29,15 @@ from tlite.models.parameters import count_parameters
 from tlite.models.transformer import CausalLM, Transformer
 
 if TYPE_CHECKING:
-    from tlite.baselines.logistic import LogisticConfig, LogisticRegression
     from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
     from tlite.models.encoder import Encoder, MaskedLM
     from tlite.models.ensemble import Ensemble
+    from tlite.models.logistic import LogisticConfig, LogisticRegression
     from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 
 FILES = {
-    "LogisticConfig": "tlite.baselines.logistic",
-    "LogisticRegression": "tlite.baselines.logistic",
+    "LogisticConfig": "tlite.models.logistic",
+    "LogisticRegression": "tlite.models.logistic",
     "ClassifierConfig": "tlite.models.classifier",
     "Pool": "tlite.models.classifier",
     "SequenceClassifier": "tlite.models.classifier",

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 import tlite.functional as F
-from tlite.baselines.logistic import LogisticConfig, LogisticRegression
 from tlite.config import validate_fields
 from tlite.functional.layers import widen
 from tlite.models.components import Projection, Sinusoidal
@@ -16,6 +15,7 @@ from tlite.models.config import PositionsField, TransformerConfig, component
 from tlite.models.encoder import project
 from tlite.models.init import init_linear, init_projection
 from tlite.models.inputs import bidirectional_inputs
+from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.models.parameters import as_params, set_params
 from tlite.models.transformer import Transformer, embed, run_blocks
 

@@ -1,10 +1,9 @@
 """Initial values of parameters by dotted name, in place of those that the layers draw.
 
 A word stands for a distribution of all matrices; a function is a jax initializer
-(key, shape, dtype) -> array; a table of (pattern, word or function) sets only what matches.
+(key, shape, dtype) -> array.
 """
 
-import fnmatch
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from tlite.functional import fold_in
 from tlite.models.parameters import IN_BLOCK, is_matrix, is_stacked, shape_in_block
 
 Initializer = Callable[[Key[Array, ""], tuple[int, ...], Any], Array]
@@ -30,58 +28,43 @@ WITH_TABLES = "normal", "gpt2"
 
 
 def resolve_init(value: Any) -> Any:
-    """Return a word, a function, or a table of pairs as it is.
+    """Return a word or a function (key, shape, dtype) as it is.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is neither.
     """
-    pairs = value if isinstance(value, tuple) else (("*", value),)
-    for pair in pairs:
-        is_pair = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
-        each = pair[1] if is_pair else None
-        if isinstance(each, str) and each not in {"default", *WORDS}:
-            raise ValueError(f"init must be one of default, {', '.join(WORDS)}, not {each!r}")
-        if not (isinstance(each, str) or (callable(each) and not isinstance(each, type))):
-            expected = (
-                "a word, a function (key, shape, dtype), or a tuple of (pattern, one of both)"
-            )
-            raise ValueError(f"init must be {expected}: {value!r}")
+    if isinstance(value, str):
+        if value not in {"default", *WORDS}:
+            raise ValueError(f"init must be one of default, {', '.join(WORDS)}, not {value!r}")
+    elif isinstance(value, type) or not callable(value):
+        raise ValueError(f"init must be a word or a function (key, shape, dtype): {value!r}")
     return value
 
 
 def draw_initial_values(
-    init: Any, arrays: Mapping[str, Array], key: Key[Array, ""]
+    init: Any, arrays: Mapping[str, Array], key: Key[Array, ""], groups: Mapping[str, Any] = {}
 ) -> dict[str, Array]:
     """Return the arrays by name with the initial values that `init` stands for.
 
     Args:
-        init: as `TrainingConfig.init`.
+        init: a word or an initializer, for all matrices (`WITH_TABLES`: also tables).
         arrays: the values that the layers have drawn.
         key: folded with a hash of each name, so that a value does not depend on other names.
-
-    Raises:
-        ValueError: a pattern matches no array.
+        groups: words or initializers by the name of an array, for any array.
     """
-    if not isinstance(init, tuple):
-        return {name: _draw(init, name, a, arrays, key) for name, a in arrays.items()}
-    drawn = dict(arrays)
-    for pattern, each in init:
-        matched = [name for name in arrays if fnmatch.fnmatchcase(name, pattern)]
-        if not matched:
-            raise ValueError(f"init: {pattern!r} matches no parameter among {', '.join(arrays)}")
-        drawn |= {n: _draw(each, n, arrays[n], arrays, key, matched=True) for n in matched}
+    drawn = {}
+    for name, array in arrays.items():
+        each = groups.get(name, init)
+        has_table = isinstance(each, str) and each in WITH_TABLES and name.endswith("table")
+        if each == "default" or not (name in groups or has_table or is_matrix(name, array)):
+            drawn[name] = array
+            continue
+        initializer = WORDS[each] if isinstance(each, str) else each
+        drawn[name] = draw_by_name(initializer, name, array, key)
+        match = IN_BLOCK.fullmatch(name)
+        if match and isinstance(each, str) and each == "gpt2" and name.endswith("output.kernel"):
+            drawn[name] /= num_outputs(match[1], arrays) ** 0.5
     return drawn
-
-
-def _draw(init: Any, name: str, array, arrays, key, *, matched: bool = False) -> Array:
-    has_table = init in WITH_TABLES if isinstance(init, str) else False
-    is_drawn = is_matrix(name, array) or (has_table and name.endswith("table"))
-    if init == "default" or not (is_drawn or matched):
-        return array
-    values = draw_by_name(WORDS[init] if isinstance(init, str) else init, name, array, key)
-    if init == "gpt2" and name.endswith("output.kernel") and (match := IN_BLOCK.fullmatch(name)):
-        values = values / num_outputs(match[1], arrays) ** 0.5
-    return values
 
 
 def draw_by_name(initializer: Initializer, name: str, array: Any, key: Key[Array, ""]) -> Array:
@@ -97,7 +80,7 @@ def draw_by_name(initializer: Initializer, name: str, array: Any, key: Key[Array
     """
     match, shape = IN_BLOCK.fullmatch(name), shape_in_block(name, array)
     generic = match[1] + match[3] if match else name
-    key = fold_in(key, zlib.crc32(generic.encode()) % 2**31)
+    key = jax.random.fold_in(key, zlib.crc32(generic.encode()) % 2**31)
 
     def draw(key: Key[Array, ""]) -> Array:
         values = initializer(key, shape, array.dtype)
@@ -106,8 +89,8 @@ def draw_by_name(initializer: Initializer, name: str, array: Any, key: Key[Array
         return values
 
     if is_stacked(name):
-        return jax.vmap(lambda i: draw(fold_in(key, i)))(jnp.arange(array.shape[0]))
-    return draw(fold_in(key, int(match[2])) if match else key)
+        return jax.vmap(lambda i: draw(jax.random.fold_in(key, i)))(jnp.arange(array.shape[0]))
+    return draw(jax.random.fold_in(key, int(match[2])) if match else key)
 
 
 def num_outputs(prefix: str, arrays: Mapping[str, Array]) -> int:

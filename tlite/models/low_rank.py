@@ -23,10 +23,10 @@ A, B = "lora_a", "lora_b"
 
 @dataclass(frozen=True)
 class LowRank:
-    """Low-rank updates of matrices, which stay as they are themselves."""
+    """Low-rank updates of frozen matrices."""
 
     pattern: str = "*.attention.*"
-    """Dotted names of the matrices, with * and ?."""
+    """Dotted names of the matrices, with * and ?; several patterns are separated by spaces."""
     rank: int = 8
     """Rank of the update."""
     alpha: float = 16.0
@@ -37,7 +37,13 @@ class LowRank:
 
     def matches(self, name: str, array: Any) -> bool:
         """True if the array is a matrix with a low-rank update."""
-        return fnmatch.fnmatchcase(name, self.pattern) and is_matrix(name, array)
+        is_base = is_matrix(name, array) and not is_low_rank_update(name)
+        return is_base and any(fnmatch.fnmatchcase(name, p) for p in self.pattern.split())
+
+
+def is_low_rank_update(name: str) -> bool:
+    """True for the names of A and B."""
+    return name.endswith((f".{A}", f".{B}"))
 
 
 def init_low_rank(
@@ -63,13 +69,13 @@ def init_low_rank(
     return added
 
 
-def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays of the model: W + (alpha / rank) A B in place of W, A and B."""
     if low_rank is None:
         return dict(arrays)
     merged, scale = {}, low_rank.alpha / low_rank.rank
     for name, array in arrays.items():
-        if name.endswith((f".{A}", f".{B}")):
+        if is_low_rank_update(name):
             continue
         stem = name.removesuffix("kernel")
         stem = stem if stem.endswith(".") else f"{name}."

@@ -100,15 +100,11 @@ def heat_map(
     """
     if axes is None:
         axes = _new_axes(*(_figure_size(table.shape, texts, rows) if rows else ()))
-    limit = float(np.abs(table).max()) or 1.0
+    limit, colours = float(np.abs(table).max()) or 1.0, "RdBu_r" if signed else "Blues"
     low, high = (-limit, limit) if signed else scale or (None, None)
-    colours = "RdBu_r" if signed else "Blues"
     image = axes.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
-    brightness = image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS
-    for (row, column), level in np.ndenumerate(brightness if len(texts) else ()):
-        style = {"color": "white" if level < 0.5 else "black", "fontsize": 9}
-        text = matplotlib_text(texts[row][column])
-        axes.text(column, row, text, ha="center", va="center", **style)
+    if len(texts):
+        _write_cells(axes, texts, image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS)
     for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
         if names is None:
             axis.set_major_locator(MaxNLocator(integer=True))
@@ -120,6 +116,14 @@ def heat_map(
     if label:
         axes.figure.colorbar(image, ax=axes, label=matplotlib_text(label))
     return axes
+
+
+def _write_cells(axes: Axes, texts: Sequence[Sequence[str]], brightness: np.ndarray) -> None:
+    """Write texts into the cells of a heat map, white on dark ones."""
+    for (row, column), level in np.ndenumerate(brightness):
+        style = {"color": "white" if level < 0.5 else "black", "fontsize": 9}
+        text = matplotlib_text(texts[row][column])
+        axes.text(column, row, text, ha="center", va="center", **style)
 
 
 def _figure_size(shape: tuple[int, int], texts, rows: Sequence[str]) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from tlite.models import GeneratorConfig
 from tlite.models.config import describe_components
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
+from tlite.training.optimizers import parameter_rules
 from tlite.training.precision import choose_products
 from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
-from tlite.training.step import parameter_rules
 
 PEAK = {
     "v4": 275e12,
@@ -64,10 +64,7 @@ def plan(
     Raises:
         UserError: an argument is not possible, or there are fewer devices.
     """
-    if not isinstance(experiment, GeneratorExperiment):
-        raise UserError("only generators can be planned: of others the data decides the sizes")
-    if not experiment.model.vocabulary_size:
-        raise UserError("a plan reads no data: set the size of its --vocabulary-size")
+    check_plannable(experiment)
     if hardware is not None and hardware not in PEAK:
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
@@ -87,6 +84,14 @@ def plan(
     compiled = planned.lower().compile()
     print_memory(planned, compiled)
     print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
+
+
+def check_plannable(experiment: Experiment) -> None:
+    """Raise a `UserError` if the sizes of the experiment are decided by its data."""
+    if not isinstance(experiment, GeneratorExperiment):
+        raise UserError("only generators can be planned: of others the data decides the sizes")
+    if not experiment.model.vocabulary_size:
+        raise UserError("a plan reads no data: set --vocabulary-size")
 
 
 def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
@@ -137,7 +142,7 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
         example = np.zeros((1, model.context + 1), np.uint16)
         return PrefetchingLoader(lambda *_: example, config, mesh, max_steps=1)
 
-    task = generator_task(model, config.label_smoothing)
+    task = generator_task(model)
     return Trainer(task, config, load, devices)
 
 

@@ -24,7 +24,7 @@ from tlite.runs.run import Run
 from tlite.runs.translator import TranslatorRun, encode_sources
 from tlite.text import NgramTokenizer
 from tlite.training.metrics import iterate_metrics, read_metrics, select_replica
-from tlite.training.step import learning_rates
+from tlite.training.schedules import learning_rates
 
 MAX_DATA_TEXTS = 50_000
 MAX_SEARCHED_WINDOWS = 1000

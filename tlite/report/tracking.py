@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
-from tlite.training.config import TrainingConfig
+from tlite.training.config import TrainingConfig, read_training
 from tlite.training.metrics import is_finished, parse_line
 from tlite.training.run_dir import RUN, experiment_fields, read_config
 
@@ -28,7 +27,7 @@ def follow(folder: Path, to: Literal["tensorboard", "wandb"]) -> None:
     Raises:
         UserError: the folder is not a run's, or a package is missing.
     """
-    read_training(folder)
+    training_of(folder)
     check_packages(to, [WRITERS[to].package])
     while not (folder / "metrics.jsonl").exists():
         time.sleep(POLL_SECONDS)
@@ -36,11 +35,11 @@ def follow(folder: Path, to: Literal["tensorboard", "wandb"]) -> None:
         pass
 
 
-def read_training(folder: Path) -> TrainingConfig:
+def training_of(folder: Path) -> TrainingConfig:
     """Return the training config of a run, which `train --resume --steps` may have changed."""
     try:
         fields = experiment_fields(read_config(folder / RUN)["experiment"])
-        return from_dict(TrainingConfig, fields["training"])
+        return read_training(fields["training"])
     except ValueError as error:
         raise UserError(f"this version of tlite can't read {folder / RUN}: {error}") from error
 
@@ -56,7 +55,7 @@ def write_metrics(folder: Path, open_writer: Callable[[Path], WriterContext]) ->
                         write(line["step"], *value)
                     validations += [line] if line["split"] == "validation" else []
             file.seek(-len(text), os.SEEK_CUR)  # a line that is not complete yet
-            if is_finished(read_training(folder), validations):
+            if is_finished(training_of(folder), validations):
                 return True
             time.sleep(POLL_SECONDS)
     return False

@@ -104,7 +104,7 @@ class ClassifierRun(ExamplesRun):
         return f"{example.value}\n{example.text}\n"
 
     def make_task(self) -> Task:
-        return classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
+        return classifier_task(self.experiment.model)
 
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer

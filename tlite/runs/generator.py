@@ -121,7 +121,7 @@ class GeneratorRun(Run):
     def make_task(self) -> Task:
         experiment, source = self.experiment, self.experiment.data
         end_id = document_end_id(source, self.tokenizer) if isinstance(source, Corpus) else None
-        return generator_task(experiment.model, experiment.training.label_smoothing, end_id=end_id)
+        return generator_task(experiment.model, end_id=end_id)
 
     def make_trainer(self) -> Trainer:
         split = self.data.train

@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from tlite.data.reading import decoded
 from tlite.errors import UserError, disk_errors, printable
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import Ensemble, make_model
+from tlite.models.low_rank import init_low_rank, merge_low_rank
 from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.pretrained import (
     PretrainedTokenizer,
@@ -79,6 +81,9 @@ def load_run(
     if replica != "all":
         check_replica(replica, number)
     shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
+    arrays, low_rank = named_arrays(shapes), run_dir.experiment.training.low_rank
+    if low_rank:
+        arrays |= jax.eval_shape(partial(init_low_rank, low_rank), arrays, jax.random.key(0))
     try:
         device = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS=cuda
@@ -86,12 +91,12 @@ def load_run(
     sharding = jax.sharding.SingleDeviceSharding(device)
     abstract = {
         name: jax.ShapeDtypeStruct((number, *a.shape), a.dtype, sharding=sharding)
-        for name, a in named_arrays(shapes).items()
+        for name, a in arrays.items()
     }
     parameters, _ = read_parameters(run_dir, checkpoint, abstract)
     index = slice(None) if replica == "all" else replica
     arrays = {name: jnp.asarray(np.asarray(a)[index]) for name, a in parameters.items()}
-    model = from_named_arrays(shapes)(arrays)
+    model = from_named_arrays(shapes)(merge_low_rank(low_rank, arrays))
     tokenizer = run_class(run_dir.experiment).load_tokenizer(run_dir)
     return Ensemble(model) if replica == "all" else model, tokenizer
 
@@ -233,7 +238,7 @@ def export(
     """
     if os.path.lexists(to):
         raise UserError(f"{to} exists already: name another folder")
-    labels, original = None, None
+    labels = original = None
     if is_pretrained(folder):
         model, tokenizer, original = load_pretrained(folder)
     else:
@@ -241,8 +246,7 @@ def export(
         labels = getattr(run.experiment.data, "classes", None)
         if getattr(run.experiment, "sentences", 0):
             raise UserError("transformers has no model that joins the scores of sentences")
-        init_from = getattr(run.experiment, "init_from", None)
-        if init_from and not family:
+        if not family and (init_from := getattr(run.experiment, "init_from", None)):
             classes = getattr(model.config, "num_classes", None)
             try:
                 original = load_pretrained(init_from.folder, num_classes=classes)[2]

@@ -34,11 +34,14 @@ from tlite.errors import (
 )
 from tlite.experiment import BaseExperiment
 from tlite.models.config import describe_components, user_components
+from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import from_named_arrays
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit
+from tlite.training.losses import CrossEntropy
 from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
 from tlite.training.precision import bfloat16_hardware
+from tlite.training.probe import probe_training, user_functions
 from tlite.training.run_dir import (
     ROOT,
     RUN,
@@ -53,10 +56,11 @@ from tlite.training.run_dir import (
     replace_file,
     to_checked_json,
 )
+from tlite.training.schedules import schedule
 from tlite.training.sharding import out_of_memory
 from tlite.training.step import Task, TrainState
 from tlite.training.trainer import Trainer
-from tlite.user_code import remember_code
+from tlite.user_code import name_of, remember_code
 
 EVALUATION_BATCH = 64
 
@@ -114,6 +118,7 @@ def build(experiment: Any, data: Any = None) -> Built:
         from tlite.models.custom import probe
 
         probe(experiment.model, make_model)
+    probe_training(experiment.training)
     if kind.packages and distributed.is_process0():
         check_packages("text", kind.packages)
     return kind.build(experiment, kind.load_data(experiment) if data is None else data)
@@ -369,14 +374,14 @@ class Run(abc.ABC):
             "steps": config.steps,
             "precision": config.precision + (f" (bfloat16 by {hardware})" if hardware else ""),
             **dict(describe_components(model)),
+            **{name: name_of(f) for name, f in user_functions(config).items()},
             "devices": f"{trainer.mesh.size}x{jax.default_backend()}",
             "dir": self.dir.path,
         }
         print(printable(" ".join(f"{name}={value}" for name, value in settings.items())))
-        if smoothing := config.label_smoothing:
-            print(
-                f"label_smoothing={smoothing} is in the training loss, not in the validation loss"
-            )
+        if config.loss != CrossEntropy():
+            loss = config.loss if dataclasses.is_dataclass(config.loss) else "loss"
+            print(f"the training loss is {loss}; the validation loss is the cross-entropy")
         warnings, stage = [*trainer.mesh_warnings], getattr(self.experiment, "pretraining", None)
         init_from = getattr(self.experiment, "init_from", None)
         pretrained = init_from or (stage and stage.pretraining_steps)
@@ -405,7 +410,8 @@ class Run(abc.ABC):
         """Return all replicas as one `Ensemble`, whose arrays this process holds in full."""
         from tlite.models.ensemble import Ensemble
 
-        arrays = self.trainer.on_host(parameters)
+        low_rank = self.experiment.training.low_rank
+        arrays = merge_low_rank(low_rank, self.trainer.on_host(parameters))
         return Ensemble(jax.tree.map(jnp.asarray, from_named_arrays(self.trainer.model)(arrays)))
 
     def evaluate_ensemble(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
@@ -557,18 +563,21 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
 
 def with_steps(run_dir: RunDir, steps: int) -> Any:
     """Return a run's experiment with other steps; raise a `UserError` if its past would differ."""
-    training = run_dir.experiment.training
-    if training.schedule == "cosine" and steps != training.steps:
-        raise UserError(
-            f"cannot extend a cosine-schedule run from {training.steps:,} to {steps:,} --steps: "
-            "earlier learning rates would have differed (constant and inverse_sqrt can be extended)"
-        )
     if steps < (done := max(Checkpoints(run_dir.checkpoints).steps(), default=0)):
         raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
     try:
-        return override(run_dir.experiment, {"training.steps": steps})
+        experiment = override(run_dir.experiment, {"training.steps": steps})
     except ValueError as error:
         raise UserError(f"--{error}") from error
+    configs = run_dir.experiment.training, experiment.training
+    before, after = (np.asarray(jax.vmap(partial(schedule, c))(jnp.arange(done))) for c in configs)
+    if not np.array_equal(before, after):
+        raise UserError(
+            f"cannot extend a run with the schedule {name_of(configs[0].schedule)} from "
+            f"{configs[0].steps:,} to {steps:,} --steps: its learning rates would have differed "
+            f"from step {np.flatnonzero(before != after)[0]:,} on"
+        )
+    return experiment
 
 
 def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:

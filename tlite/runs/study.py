@@ -26,6 +26,7 @@ from tlite.models import count_parameters, make_model
 from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_class
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, attention_of_all
+from tlite.training.probe import probe_training
 from tlite.training.run_dir import (
     CODE,
     ROOT,
@@ -54,6 +55,8 @@ class DatasetCache:
         key = repr(dataclasses.replace(experiment, name="-", training=training))
         if key not in self._built:
             self._built[key] = build(experiment, self.load(experiment))
+        else:
+            probe_training(experiment.training)
         built, training = self._built[key], experiment.training
         built_experiment = dataclasses.replace(
             built.experiment, name=experiment.name, training=training

@@ -74,7 +74,6 @@ class TranslatorRun(ExamplesRun):
                 shapes,
                 config.batch_size,
                 num_devices=len(jax.devices()),
-                label_smoothing=config.label_smoothing,
             )
         except ValueError as error:
             raise UserError(str(error)) from error

@@ -3,28 +3,41 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from tlite.training.config import TrainingConfig
-
 if TYPE_CHECKING:
+    from tlite.models.low_rank import LowRank
+    from tlite.training.config import ParameterGroup, TrainingConfig
+    from tlite.training.losses import CrossEntropy, Focal
+    from tlite.training.optimizers import SGD, Adafactor, AdamW, Lion, Muon, ScheduleFree
     from tlite.training.step import Task, TrainState
     from tlite.training.tasks import classifier_task, generator_task, validation_batches
     from tlite.training.trainer import Trainer
 
 FILES = {
-    "classifier_task": "tasks",
-    "generator_task": "tasks",
-    "Task": "step",
-    "Trainer": "trainer",
-    "TrainState": "step",
-    "validation_batches": "tasks",
+    "LowRank": "tlite.models.low_rank",
+    "ParameterGroup": "tlite.training.config",
+    "TrainingConfig": "tlite.training.config",
+    "CrossEntropy": "tlite.training.losses",
+    "Focal": "tlite.training.losses",
+    "SGD": "tlite.training.optimizers",
+    "Adafactor": "tlite.training.optimizers",
+    "AdamW": "tlite.training.optimizers",
+    "Lion": "tlite.training.optimizers",
+    "Muon": "tlite.training.optimizers",
+    "ScheduleFree": "tlite.training.optimizers",
+    "Task": "tlite.training.step",
+    "TrainState": "tlite.training.step",
+    "classifier_task": "tlite.training.tasks",
+    "generator_task": "tlite.training.tasks",
+    "validation_batches": "tlite.training.tasks",
+    "Trainer": "tlite.training.trainer",
 }
 """Module of each public name, imported (and JAX with it) at the first use of the name."""
-__all__ = [*FILES, "TrainingConfig"]
+__all__ = [*FILES]
 
 
 def __getattr__(name: str):
     if name in FILES:
-        return getattr(importlib.import_module(f"tlite.training.{FILES[name]}"), name)
+        return getattr(importlib.import_module(FILES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -387,12 +387,13 @@ def to_named(replicas: TrainState) -> Trees:
     """
     names = jax.tree.leaves(_optimizer_names(replicas))
     optimizer = dict(zip(names, jax.tree.leaves(replicas.optimizer), strict=True))
-    return {"parameters": dict(replicas.parameters), "optimizer": optimizer}
+    parameters = {"parameters": dict(replicas.parameters)}
+    return parameters | ({"optimizer": optimizer} if optimizer else {})  # Orbax writes no empty one
 
 
 def from_named(replicas: TrainState, trees: Trees) -> TrainState:
     """Invert `to_named`: return `replicas`, whose shapes suffice, with the arrays of `trees`."""
-    optimizer = jax.tree.map(trees["optimizer"].get, _optimizer_names(replicas))
+    optimizer = jax.tree.map(trees.get("optimizer", {}).get, _optimizer_names(replicas))
     parameters = {name: trees["parameters"][name] for name in replicas.parameters}
     return replicas._replace(parameters=parameters, optimizer=optimizer)
 
@@ -402,7 +403,7 @@ def _optimizer_names(replicas: TrainState) -> Any:
     numbers = itertools.count()
 
     def is_by_parameter(node: Any) -> bool:
-        return isinstance(node, dict) and node.keys() == replicas.parameters.keys()
+        return isinstance(node, dict) and node.keys() <= replicas.parameters.keys()
 
     def name_arrays(node: Any) -> Any:
         number = next(numbers)

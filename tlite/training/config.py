@@ -1,17 +1,68 @@
-"""Training config: optimizer, schedule, batches, precision, checkpoints."""
+"""Training config: loss, optimizer, schedule, batches, precision, checkpoints."""
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from tlite.config import check_size, validate_fields
+from tlite.config import from_dict, validate_fields
+from tlite.models.initializers import WORDS, resolve_init
+from tlite.models.low_rank import LowRank
+from tlite.training.losses import LOSSES, CrossEntropy, Focal, resolve_loss
+from tlite.training.optimizers import (
+    OPTIMIZERS,
+    SGD,
+    Adafactor,
+    AdamW,
+    Lion,
+    Muon,
+    ScheduleFree,
+    resolve_optimizer,
+)
+from tlite.training.schedules import SCHEDULES, resolve_schedule
+
+Optimizer = AdamW | Muon | Lion | SGD | Adafactor | ScheduleFree | str | Callable
+
+
+def word_field(default: Any, parse: Callable, words: Iterable[str]) -> Any:
+    """Return a field that words, functions or dataclasses may set."""
+    return field(default=default, metadata={"parse": parse, "words": tuple(words)})
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
+class ParameterGroup:
+    """Settings of the parameters whose dotted names match a pattern; None: the config's.
+
+    The first group that matches a parameter decides. `tlite plan --parameters` lists the names.
+    """
+
+    pattern: str
+    """Pattern with * and ?, as `fnmatch` reads it: "*.attention.*"."""
+    learning_rate_factor: float = 1.0
+    """Multiplies the learning rate."""
+    weight_decay: float | None = None
+    """Weight decay of all arrays of the group, biases too."""
+    optimizer: Optimizer | None = word_field(None, resolve_optimizer, OPTIMIZERS)
+    """A word or a function of the learning rate, as in the config."""
+    init: str | Callable | None = word_field(None, resolve_init, WORDS)
+    """Initial values of all arrays of the group: a word or a jax initializer."""
+
+    def __post_init__(self):
+        validate_fields(self, positive="learning_rate_factor")
+        if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must not be negative or infinite: {self.weight_decay}")
+        if self.optimizer is not None:
+            object.__setattr__(self, "optimizer", resolve_optimizer(self.optimizer))
+        if isinstance(self.optimizer, ScheduleFree):
+            raise ValueError("schedule_free is an optimizer of all parameters, not of a group")
+        if self.init is not None:
+            resolve_init(self.init)
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """One update of the parameters: batches, loss, optimizer and schedule."""
 
     steps: int = 5000
     """Number of parameter updates."""
@@ -24,30 +75,46 @@ class TrainingConfig:
     size. 0: use batch_size and gradient_accumulation_steps."""
     learning_rate: float = 1e-3
     """Learning rate; its peak if the schedule decays or warms up."""
-    schedule: Literal["constant", "cosine", "inverse_sqrt"] = "constant"
-    """Learning rate after the warm-up: constant, a half cosine down to the last step, or decreasing
-    with the inverse square root of the step."""
+    schedule: str | Callable = word_field("constant", resolve_schedule, SCHEDULES)
+    """Factor of the learning rate by step: constant, cosine, linear, inverse_sqrt, wsd (constant,
+    then a linear decay over the last decay_fraction of the steps), or a function of the step whose
+    largest value is about 1, such as optax.cosine_decay_schedule(1.0, 5000)."""
     warmup_steps: int = 0
-    """Steps over which the learning rate rises linearly from 0."""
+    """Steps over which the learning rate rises linearly from 0; the schedule begins after them."""
+    decay_fraction: float = 0.2
+    """Schedule wsd: share of the steps over which the learning rate decays."""
     final_learning_rate: float = 0.0
-    """Learning rate at the end of the cosine, as a fraction of its peak."""
-    optimizer: Literal["adamw", "muon", "lion"] = "adamw"
-    """AdamW; Muon for the matrices of blocks and AdamW for the rest; or Lion (Chen et al. 2023),
-    which needs about a third of the learning rate."""
-    beta1: float = 0.9
-    """Adam's decay rate of the mean gradient."""
-    beta2: float | None = None
-    """Decay rate of Adam's mean squared gradient (default 0.999) or of Lion's momentum (0.99)."""
-    adam_epsilon: float = 1e-8
-    """Added to Adam's root mean square gradient."""
-    muon_momentum: float = 0.95
-    """Muon's decay rate of the mean gradient."""
+    """Schedules cosine, linear and wsd: learning rate at the end, as a fraction of its peak."""
+    optimizer: Optimizer = word_field(AdamW(), resolve_optimizer, OPTIMIZERS)
+    """adamw, muon (matrices of blocks, AdamW for the rest), lion (needs about a third of the
+    learning rate), sgd, adafactor, schedule_free; or a function of the learning rate that returns
+    an optax GradientTransformation, such as optax.sgd or partial(optax.adamw, b2=0.95)."""
     weight_decay: float = 0.0
     """Decoupled weight decay, of matrices and embeddings only."""
     clip_norm: float | None = None
     """Largest Euclidean norm of the gradient; larger ones are scaled down. None: no clipping."""
-    label_smoothing: float = 0.0
-    """Share of each target that is spread evenly over all classes or tokens."""
+    loss: CrossEntropy | Focal | str | Callable = word_field(CrossEntropy(), resolve_loss, LOSSES)
+    """Training loss: cross_entropy, focal, or a function of (logits, targets) that returns a value
+    for each target. A validation's loss is always the cross-entropy."""
+    aux_weight: float = 0.01
+    """Weight of the scalars that a generator's layers add to the loss (`aux`)."""
+    init: str | Callable = word_field("default", resolve_init, ["default", *WORDS])
+    """Initial values of matrices: default (each layer's own), glorot, normal, gpt2, orthogonal, or
+    a jax initializer (key, shape, dtype)."""
+    groups: tuple[ParameterGroup, ...] = field(default=(), metadata={"option": False})
+    """Groups of parameters with settings of their own."""
+    trainable: str | None = None
+    """Patterns, separated by spaces, of the names of parameters that are trained, such as
+    "head.* *.bias"; the others have no gradient and no optimizer state. None: all, or with low_rank
+    its updates alone."""
+    low_rank: LowRank | None = None
+    """Low-rank updates (LoRA) of frozen matrices; they are always trained."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig(UpdateConfig):
+    """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
+
     best_metric: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
     """Validation metric that selects the best checkpoint (bleu, exact_match: translators only)."""
     patience: int = 0
@@ -76,31 +143,22 @@ class TrainingConfig:
     """Log gradient norm, parameter norm and update-to-parameter ratio of every step."""
 
     def __post_init__(self):
-        validate_fields(self)
-        sizes = (
-            "steps",
-            "batch_size",
-            "gradient_accumulation_steps",
-            "seeds",
-            "evaluate_every",
-            "max_to_keep",
-        )
-        for name in (*sizes, "fsdp_inner"):
-            check_size(name, getattr(self, name))
-        rates = "learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"
-        for name in (*rates, "patience", "per_device_batch_size", "save_every_minutes"):
+        sizes = "steps batch_size gradient_accumulation_steps seeds evaluate_every max_to_keep"
+        counts = "warmup_steps patience per_device_batch_size"
+        validate_fields(self, sizes=f"{sizes} fsdp_inner", counts=counts, positive="clip_norm")
+        for name in ("learning_rate", "weight_decay", "aux_weight", "save_every_minutes"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")
-        for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"{name} must be in [0, 1), not {value}")
-        if not 0 <= self.final_learning_rate <= 1:
-            raise ValueError("final_learning_rate is a fraction of the peak, from 0 to 1")
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
+        for name in ("final_learning_rate", "decay_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+        for name, resolve in RESOLVE.items():
+            object.__setattr__(self, name, resolve(getattr(self, name)))
+        if self.groups and isinstance(self.optimizer, ScheduleFree):
+            raise ValueError("schedule_free is for all parameters: leave out the groups")
+        hash(self)  # a list in a component can't be compared: raise here
 
     def with_microbatches(self, number: int) -> "TrainingConfig":
         """Return the config with micro-batches that fit this number of devices.
@@ -120,6 +178,11 @@ class TrainingConfig:
         """True if a validation is scheduled after `step`."""
         return step % self.evaluate_every == 0 or step == self.steps
 
+    @property
+    def decay_start(self) -> int:
+        """Step at which the decay of the schedule wsd begins."""
+        return max(self.steps - round(self.decay_fraction * self.steps), self.warmup_steps)
+
     def eval_steps(self, steps: Iterable[int]) -> list[int]:
         """Return the steps with a scheduled validation, or all steps if there is none."""
         steps = list(steps)
@@ -129,3 +192,34 @@ class TrainingConfig:
     def seed_range(self) -> range:
         """The seeds that are trained side by side."""
         return range(self.seed, self.seed + self.seeds)
+
+
+def read_training(saved: Any) -> TrainingConfig:
+    """Return a training config of config.json without executing code of the user's.
+
+    Fields that hold functions have their defaults; steps, seeds, metrics and so on are right.
+
+    Raises:
+        ValueError: it is no training config.
+    """
+    if not isinstance(saved, dict):
+        raise ValueError(f"expected TrainingConfig, not {saved!r:.40}")
+    values = {name: value for name, value in saved.items() if not _has_code(value)}
+    return from_dict(TrainingConfig, values)
+
+
+def _has_code(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_code, value))
+    if not isinstance(value, dict):
+        return False
+    is_code = "sha256" in value or value.get("kind") in ("library", "partial")
+    return is_code or any(map(_has_code, value.values()))
+
+
+RESOLVE = {
+    "schedule": resolve_schedule,
+    "optimizer": resolve_optimizer,
+    "loss": resolve_loss,
+    "init": resolve_init,
+}

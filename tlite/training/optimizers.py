@@ -6,7 +6,7 @@ dataclasses below are such functions, too; they differ in that weight decay is a
 """
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import optax.contrib
 from jaxtyping import Array, Float, PyTree
 
 from tlite.config import validate_fields
+from tlite.models.low_rank import is_low_rank_update
 from tlite.models.parameters import is_matrix, shape_in_block
 
 Rate = float | Float[Array, ""]
@@ -221,27 +222,6 @@ OPTIMIZERS: dict[str, Rule] = {
 """What the words for `TrainingConfig.optimizer` stand for."""
 
 
-@dataclass(frozen=True)
-class ParameterGroup:
-    """Settings of the parameters whose dotted names match a pattern; None: the config's.
-
-    The first group that matches a parameter decides. `tlite plan --parameters` lists the names.
-    """
-
-    pattern: str
-    """Pattern with * and ?, such as "*.attention.*" (as `fnmatch` reads it)."""
-    learning_rate_factor: float = 1.0
-    """Multiplies the learning rate."""
-    weight_decay: float | None = None
-    """Weight decay of all arrays of the group, biases too."""
-    optimizer: Any = None
-    """A word or a function of the learning rate."""
-
-    def __post_init__(self):
-        validate_fields(self, positive="learning_rate_factor")
-        object.__setattr__(self, "optimizer", self.optimizer and resolve_optimizer(self.optimizer))
-
-
 def resolve_optimizer(value: Any) -> Callable:
     """Return the optimizer for a word, or a function of the learning rate as it is.
 
@@ -267,22 +247,36 @@ def match(patterns: str, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
-def check_patterns(patterns: Mapping[str, str], names: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for a pattern that matches no parameter.
+def check_patterns(config: Any, names: Sequence[str]) -> None:
+    """Raise a `ValueError` if a pattern of the config matches none of the parameters' names."""
+    patterns = [] if config.trainable is None else [("trainable", config.trainable)]
+    patterns += [(f"groups[{i}]", group.pattern) for i, group in enumerate(config.groups)]
+    if empty := [field for field, pattern in patterns if not pattern.split()]:
+        raise ValueError(f"{empty[0]}: the pattern is empty")
+    for field, each in ((f, p) for f, patterns in patterns for p in patterns.split()):
+        if not fnmatch.filter(names, each):
+            known = ", ".join(names[:8])
+            raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
 
-    Args:
-        patterns: patterns by the name of their field.
-    """
-    for field, pattern in patterns.items():
-        for each in pattern.split():
-            if not any(fnmatch.fnmatchcase(name, each) for name in names):
-                known = ", ".join(list(names)[:8])
-                raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
+
+def is_trainable(config: Any, name: str, array: Any) -> bool:
+    """True if a parameter gets updates: it matches `trainable` and has no low-rank update."""
+    if config.low_rank is None:
+        return match(config.trainable or "*", name)
+    if is_low_rank_update(name):
+        return True
+    is_selected = config.trainable is not None and match(config.trainable, name)
+    return is_selected and not config.low_rank.matches(name, array)
 
 
-def group_index(groups: tuple[ParameterGroup, ...], name: str) -> int:
-    """Return the index of the first group that matches a name; len(groups): none does."""
-    return next((i for i, g in enumerate(groups) if match(g.pattern, name)), len(groups))
+def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays that get updates, by name."""
+    return {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
+
+
+def find_group(config: Any, name: str) -> Any:
+    """Return the first `ParameterGroup` that matches a name, or None."""
+    return next((group for group in config.groups if match(group.pattern, name)), None)
 
 
 def decays(name: str, array) -> bool:
@@ -305,14 +299,19 @@ def make_optimizer(config: Any, learning_rate: Rate) -> optax.GradientTransforma
     default = _with_decay(config.optimizer, learning_rate, config.weight_decay, decay_mask)
     if not config.groups:
         return optax.chain(*clip, default)
-    rules = {len(config.groups): default}
-    for index, group in enumerate(config.groups):
+    rules: dict[Any, optax.GradientTransformation] = {"": default}
+    for group in config.groups:
         decay, mask = config.weight_decay, decay_mask
         if group.weight_decay is not None:
             decay, mask = group.weight_decay, None
         rate = group.learning_rate_factor * learning_rate
-        rules[index] = _with_decay(group.optimizer or config.optimizer, rate, decay, mask)
-    labels = lambda arrays: {n: group_index(config.groups, n) for n in arrays}  # noqa: E731
+        rule = _with_decay(group.optimizer or config.optimizer, rate, decay, mask)
+        rules.setdefault(group.pattern, rule)  # the first of equal patterns decides
+
+    def labels(arrays: dict[str, Any]) -> dict[str, str]:
+        groups = {name: find_group(config, name) for name in arrays}
+        return {name: group.pattern if group else "" for name, group in groups.items()}
+
     return optax.chain(*clip, optax.partition(rules, labels))
 
 
@@ -333,3 +332,27 @@ def gradient_parameters(config: Any, parameters: dict[str, Array], state: PyTree
         return parameters
     z = optax.tree.get(state, "z")
     return parameters | {n: rule.between(parameters[n], a) for n, a in z.items()}
+
+
+def parameter_rules(config: Any, arrays: dict[str, Any]) -> dict[str, str]:
+    """Return each parameter's type in products, its optimizer and decay, by name and shape."""
+
+    def rule(name: str, array: Any) -> str:
+        mixed = config.precision == "mixed" and is_matrix(name, array)
+        dtype = "bfloat16" if mixed else "float32"
+        if not is_trainable(config, name, array):
+            return f"{dtype}, frozen"
+        group = find_group(config, name)
+        optimizer = (group and group.optimizer) or config.optimizer
+        decay = config.weight_decay if decays(name, array) else 0.0
+        decay = decay if group is None or group.weight_decay is None else group.weight_decay
+        if isinstance(optimizer, Muon):
+            optimizer = "muon" if is_muon_matrix(name, array) else "adamw"
+        words = {value: word for word, value in OPTIMIZERS.items()}
+        label = optimizer if isinstance(optimizer, str) else words.get(optimizer)
+        label = label or getattr(optimizer, "__name__", type(optimizer).__name__.lower())
+        factor = group.learning_rate_factor if group else 1.0
+        rate = "" if factor == 1 else f", learning rate x {factor:g}"
+        return f"{dtype}, {label}, decay {decay:g}{rate}"
+
+    return {name: rule(name, array) for name, array in arrays.items()}

@@ -34,7 +34,6 @@ import tlite
 import tlite.distributed as distributed
 from tlite.config import from_dict, to_dict
 from tlite.errors import CollectiveError, UserError, command, disk_errors, printable, system_reason
-from tlite.training.config import TrainingConfig
 from tlite.user_code import allow_code, write_code
 
 LATEST, ROOT = "latest", Path("runs")
@@ -169,17 +168,18 @@ def summarize_run(folder: Path) -> RunSummary:
 
 
 def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunSummary:
-    training = from_dict(TrainingConfig, experiment["training"])
-    checkpoints, scores, metric = folder / "checkpoints", [], training.best_metric
+    training = experiment["training"]  # not a `TrainingConfig`: that imports JAX
+    total, every, metric = (training[n] for n in ("steps", "evaluate_every", "best_metric"))
+    checkpoints, scores = folder / "checkpoints", []
     steps = numbered_folders(checkpoints)
-    for step in training.eval_steps(steps):
+    for step in [step for step in steps if step % every == 0 or step == total] or steps:
         with contextlib.suppress(*UNREADABLE):  # it is damaged
             scores.append(float(_read_json(checkpoints / f"{step}" / METRICS)["score"]))
     score = min((score for score in scores if score < NO_SCORE), default=None)
     best = "" if score is None else f"{metric} {score if metric == 'loss' else -score:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
     last = steps[-1] if steps else 0
-    return RunSummary(folder, created, str(experiment["name"]), kind, last, training.steps, best)
+    return RunSummary(folder, created, str(experiment["name"]), kind, last, int(total), best)
 
 
 def _creation_time(path: Path) -> float:

@@ -45,36 +45,30 @@ def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> Py
     return jax.tree.map(cut, arrays)
 
 
-def generator_task(
-    config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
-) -> Task:
+def generator_task(config: GeneratorConfig, *, end_id: int | None = None) -> Task:
     """Return the task of a `CausalLM`, on windows of tokens (N,) or of a prefetching loader.
 
     Args:
-        label_smoothing: as in `TrainingConfig`, in the training loss only.
         end_id: token that ends a document; documents in one window do not attend to each other.
     """
 
-    def run(model, tokens, **settings):
-        if end_id is not None:
-            settings["segment_ids"] = F.segment_ids(tokens, end_id)
-        return model(tokens, **settings)
+    def segments(tokens):
+        return {} if end_id is None else {"segment_ids": F.segment_ids(tokens, end_id)}
 
     def draw(tokens, rng, step, size):
         return sample_windows(F.fold_in(rng, step), tokens, config.context, size)
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, token_loss=F.token_cross_entropy):
         inputs, targets = batch
-        logits = run(model, inputs, rng=keys)
-        return {
-            "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
-            "accuracy": F.accuracy(logits, targets),
-        }
+        logits, aux = model.logits_and_aux(inputs, rng=keys, **segments(inputs))
+        total, count = F.weighted_sum(token_loss(logits, targets), targets)
+        sums = {"loss": (total, count), "accuracy": F.accuracy(logits, targets)}
+        return sums | {f"aux_{name}": (value * count, count) for name, value in aux.items()}
 
     def evaluate(model, batch):
         """Return sums by window and position, (B, T) each."""
         inputs, targets, weights = batch
-        return scores(run(model, inputs), targets, weights)
+        return scores(model(inputs, **segments(inputs)), targets, weights)
 
     return Task(
         init=lambda rng: CausalLM(config, rng=rng),
@@ -83,7 +77,6 @@ def generator_task(
         evaluate=evaluate,
         perplexity=True,
         unpack_rows=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
-        label_smoothing=label_smoothing,
     )
 
 
@@ -92,7 +85,7 @@ def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_sh
     return in_batches(contiguous_windows(tokens, context), batch_size, num_shards)
 
 
-def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
+def classifier_task(config: Any) -> Task:
     """Return the task of a `SequenceClassifier` or `LogisticRegression`.
 
     The data is (tokens (N, T), labels (N,)). With tokens (N, S, T) each of a text's S sentences is
@@ -104,20 +97,20 @@ def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
     from tlite.models import make_model
     from tlite.models.classifier import SequenceClassifier
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, text_loss=F.token_cross_entropy):
         tokens, labels = batch
         if isinstance(model, SequenceClassifier):  # without the model of n-grams, which is fitted
             logits = model.transformer_logits(tokens[..., : model.config.context], rng=keys)
         else:
             logits = model(tokens, rng=keys)
         if tokens.ndim == 2:
-            losses = F.cross_entropy(logits, labels, smoothing=label_smoothing)
+            losses = F.weighted_sum(text_loss(logits, labels), labels)
             return {"loss": losses, "accuracy": F.accuracy(logits, labels)}
         # Each text counts as one, however many sentences it has.
         is_sentence = (tokens >= 0).any(-1)
         weights = is_sentence / jnp.maximum(is_sentence.sum(-1, keepdims=True), 1)
         targets = jnp.broadcast_to(labels[:, None], weights.shape)
-        total, _ = F.cross_entropy(logits, targets, weights, label_smoothing)
+        total, _ = F.weighted_sum(text_loss(logits, targets), targets, weights)
         count = jnp.array(labels.size, total.dtype)
         joined = join_sentences(logits, is_sentence)
         return {"loss": (total, count), "accuracy": F.accuracy(joined, labels)}
@@ -127,7 +120,7 @@ def classifier_task(config: Any, label_smoothing: float = 0.0) -> Task:
         return scores(class_logits(model, tokens), labels, weights)
 
     init = lambda rng: make_model(config, rng=rng)  # noqa: E731
-    return Task(init, draw_examples, loss, evaluate, label_smoothing=label_smoothing)
+    return Task(init, draw_examples, loss, evaluate)
 
 
 def draw_examples(data, rng, step, size):
@@ -224,7 +217,6 @@ def translator_task(
     batch_tokens: int,
     *,
     num_devices: int = 1,
-    label_smoothing: float = 0.0,
 ) -> Task:
     """Return the task of a `Seq2Seq` on buckets of pairs, one branch for each bucket's shape.
 
@@ -243,16 +235,17 @@ def translator_task(
         logits, expected = model(source, target[:, :-1], rng=rng), target[:, 1:]
         return logits, expected, (expected != config.special_tokens.pad_id).astype(logits.dtype)
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, token_loss=F.token_cross_entropy):
         # No accuracy: over thousands of subwords argmax takes a seventh of the step.
-        return {"loss": F.cross_entropy(*run(model, batch, keys), label_smoothing)}
+        logits, targets, weights = run(model, batch, keys)
+        return {"loss": F.weighted_sum(token_loss(logits, targets), targets, weights)}
 
     def evaluate(model, batch):
         return {n: a.sum(1) for n, a in scores(*run(model, batch)).items()}
 
     buckets = bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices)
     init = lambda rng: Seq2Seq(config, rng=rng)  # noqa: E731
-    return Task(init, None, loss, evaluate, True, buckets, label_smoothing=label_smoothing)
+    return Task(init, None, loss, evaluate, True, buckets)
 
 
 def bucket_batches(
@@ -273,7 +266,6 @@ def bucket_batches(
     in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no padding
     batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
     ends = np.cumsum(batches)
-
     total = int(ends[-1])
 
     def locate(rng, number):
@@ -295,8 +287,7 @@ def bucket_batches(
         is_real = (slots < size) & (rows < pairs)
         return source, jnp.where(is_real[:, None], target, pad_id)
 
-    draws = tuple(partial(draw, index) for index in range(len(sizes)))
-    return Buckets(choose, draws, num_devices)
+    return Buckets(choose, tuple(partial(draw, i) for i in range(len(sizes))), num_devices)
 
 
 def padding_share(buckets: tuple[Bucket, ...], pad_id: int) -> float:

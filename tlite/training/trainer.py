@@ -19,10 +19,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.errors import UserError
-from tlite.models.parameters import from_named_arrays, named_arrays
+from tlite.models.low_rank import merge_low_rank
+from tlite.models.parameters import from_named_arrays
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
+from tlite.training.optimizers import check_patterns, make_optimizer, select_trainable
 from tlite.training.sharding import (
     FSDP,
     MIN_SHARDED_PARAMETERS,
@@ -34,7 +36,7 @@ from tlite.training.sharding import (
     partition,
     put,
 )
-from tlite.training.step import INIT, Task, TrainState, fold_in, make_optimizer, train_step
+from tlite.training.step import Task, TrainState, init_parameters, train_step
 
 
 class Trainer:
@@ -48,18 +50,18 @@ class Trainer:
         devices: all devices of all processes by default.
 
     Raises:
-        UserError: the config's label smoothing is not the task's.
+        UserError: a pattern of the config matches no parameter.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
-        if config.label_smoothing != task.label_smoothing:
-            raise UserError(
-                f"label_smoothing is {config.label_smoothing} in the config, but "
-                f"{task.label_smoothing} in the task: give the task the same label_smoothing"
-            )
         self.task, self._data, self._compiled_train = task, data, None
         self.model = jax.eval_shape(task.init, jax.random.key(0))
-        self.shapes = named_arrays(self.model)
+        init = partial(init_parameters, task, config)
+        try:
+            self.shapes = jax.eval_shape(init, jax.random.key(0))
+            check_patterns(config, [*self.shapes])
+        except ValueError as error:
+            raise UserError(str(error)) from error
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         is_large = self.num_parameters >= MIN_SHARDED_PARAMETERS
         self.sharded = {"auto": is_large, "fsdp": True}.get(config.sharding, False)
@@ -76,7 +78,8 @@ class Trainer:
         # Results lie on every device if several processes read them.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("replica")
         self._result_sharding = NamedSharding(self.mesh, spec)
-        self._to_model = from_named_arrays(self.model)
+        unflatten = from_named_arrays(self.model)
+        self._to_model = lambda arrays: unflatten(merge_low_rank(config.low_rank, arrays))
         self._evaluate = jax.jit(
             self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
             out_shardings=self._result_sharding,
@@ -118,16 +121,19 @@ class Trainer:
     def _init(self, seed: Int[Array, ""]) -> TrainState:
         """Return the state of one seed before the first step."""
         key = jax.random.key(seed)
-        parameters = named_arrays(self.task.init(fold_in(key, INIT)))
-        slots = make_optimizer(self.config).init(parameters)
-        return TrainState(parameters, slots, key, jnp.float32(self.config.learning_rate))
+        parameters = init_parameters(self.task, self.config, key)
+        rate = jnp.float32(self.config.learning_rate)
+        trained = select_trainable(self.config, parameters)
+        return TrainState(parameters, make_optimizer(self.config, rate).init(trained), key, rate)
 
     @cached_property
     def abstract_state(self) -> TrainState:
         """The train state as shapes with shardings; optimizer slots have their parameter's."""
 
         def with_sharding(path, leaf):
-            spec = self.specs.get(getattr(path[-1], "key", None), ())
+            name = getattr(path[-1], "key", None)
+            is_like = name in self.specs and leaf.shape[1:] == self.shapes[name].shape
+            spec = self.specs[name] if is_like else ()  # Adafactor's means have fewer axes
             sharding = NamedSharding(self.mesh, PartitionSpec("replica", *spec))
             # Not `leaf.update`, which keeps weak types and so changes the program.
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

@@ -1,0 +1,123 @@
+"""A user's optimizer, schedule and loss are tried before a run."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tlite.errors import UserError
+from tlite.training import ParameterGroup, TrainingConfig
+from tlite.training.probe import probe_training
+
+
+def sign_descent(learning_rate):
+    return optax.stateless(lambda g, _: jax.tree.map(lambda a: -learning_rate * jnp.sign(a), g))
+
+
+def triangle(step):
+    return 1 - jnp.abs(step / 2500 - 1)
+
+
+def hinge(logits, targets):
+    right = jnp.take_along_axis(logits, jnp.maximum(targets, 0)[..., None], -1)
+    margins = jnp.maximum(0, 1 + logits - right).sum(-1) - 1
+    return jnp.where(targets < 0, 0, margins)
+
+
+GOOD = [
+    {"optimizer": sign_descent},
+    {"optimizer": optax.sgd},
+    {"optimizer": partial(optax.adamw, b2=0.95)},
+    {"optimizer": optax.contrib.muon},
+    {"optimizer": optax.adafactor},
+    {"schedule": triangle},
+    {"schedule": optax.cosine_decay_schedule(1.0, 5000)},
+    {"schedule": optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 5000), "learning_rate": 1.0},
+    {"loss": hinge},
+    {"groups": (ParameterGroup("*", optimizer=sign_descent),)},
+]
+
+
+@pytest.mark.parametrize("changes", GOOD, ids=lambda changes: next(iter(changes)))
+def test_functions_that_keep_their_contract_pass(changes):
+    probe_training(TrainingConfig(**changes))
+
+
+def no_transformation(learning_rate):
+    return learning_rate
+
+
+def no_learning_rate():
+    return optax.sgd(0.1)
+
+
+def python_branch(learning_rate):
+    return optax.sgd(0.1 if learning_rate > 0.1 else learning_rate)
+
+
+def ascends_to_infinity(learning_rate):
+    return optax.stateless(lambda g, _: jax.tree.map(lambda a: a / 0.0, g))
+
+
+def still(learning_rate):
+    return optax.set_to_zero()
+
+
+def growing_state(learning_rate):
+    update = lambda g, state, params: (g, jnp.append(state, 0.0))  # noqa: E731
+    return optax.GradientTransformation(lambda params: jnp.zeros(1), update)
+
+
+def forgetful(learning_rate):
+    """Keeps its momentum outside of the state."""
+    memory = {}
+
+    def update(g, state, params=None):
+        memory.update({n: np.asarray(a) for n, a in g.items()})
+        return g, state
+
+    return optax.GradientTransformation(lambda params: (), update)
+
+
+def constant_rate(learning_rate):
+    return optax.sgd(0.1)
+
+
+def ascent(learning_rate):
+    return optax.sgd(-learning_rate)
+
+
+BAD = [
+    ({"optimizer": constant_rate}, "does not use the learning rate"),
+    ({"optimizer": partial(optax.adamw, 3e-4)}, "adamw"),
+    ({"optimizer": ascent}, "does not descend"),
+    ({"schedule": lambda step: 1 - step / 100}, "negative"),
+    ({"optimizer": no_transformation}, "optimizer no_transformation"),
+    ({"optimizer": no_learning_rate}, "optimizer no_learning_rate"),
+    ({"optimizer": python_branch}, "optimizer python_branch"),
+    ({"optimizer": ascends_to_infinity}, "not finite"),
+    ({"optimizer": still}, "changes no parameter"),
+    ({"optimizer": growing_state}, "state"),
+    ({"optimizer": forgetful}, "optimizer forgetful"),
+    ({"optimizer": partial(optax.contrib.schedule_free_adamw)}, "schedule_free"),
+    ({"schedule": lambda step: 1 / (step - step)}, "not finite"),
+    ({"schedule": lambda step: jnp.ones(2)}, "schedule"),
+    ({"schedule": optax.cosine_decay_schedule(1e-3, 500)}, "learning_rate"),
+    ({"loss": lambda logits, targets: logits.mean()}, "shape"),
+    ({"loss": lambda logits, targets: -hinge(logits, targets)}, "does not fall"),
+    ({"loss": lambda logits, targets: jnp.log(-jnp.abs(logits[..., 0]))}, "not finite"),
+    ({"groups": (ParameterGroup("*", optimizer=still),)}, r"groups\[0\].optimizer still"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    BAD,
+    ids=lambda each: each if isinstance(each, str) else next(iter(each)),
+)
+def test_functions_that_break_their_contract_are_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        probe_training(TrainingConfig(**changes))

@@ -1,0 +1,147 @@
+"""Trial of a user's optimizer, schedule and loss before a run: contracts, and finite numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optax.contrib
+
+from tlite.errors import UserError
+from tlite.training.losses import CrossEntropy, Focal
+from tlite.training.optimizers import Rule
+from tlite.training.schedules import schedule
+
+CONTRACTS = {
+    "optimizer": "gets the learning rate and returns an optax GradientTransformation",
+    "schedule": "gets the step and returns a factor of the learning rate",
+    "loss": "gets (logits (..., V), targets (...)) and returns a value for each target (...)",
+}
+SCHEDULE_FREE = optax.contrib.ScheduleFreeState
+PARAMETERS = {
+    "embedding.table": (5, 4),
+    "blocks.0.attention.query.kernel": (4, 4),
+    "blocks.0.attention_norm.scale": (4,),
+    "head.bias": (5,),
+}
+"""Shapes on which an optimizer is tried."""
+
+
+def probe_training(config: Any) -> None:
+    """Try the optimizers, the schedule and the loss of a `TrainingConfig` that are not tlite's.
+
+    Raises:
+        UserError: one does not do what training needs; it is named with what it should be.
+    """
+    for field, value in user_functions(config).items():
+        function = getattr(value, "func", value)
+        name = getattr(function, "__name__", type(function).__name__)
+        kind = field.rpartition(".")[2]
+        contract = CONTRACTS[kind]
+        try:
+            if kind == "schedule":
+                fault = _find_schedule_fault(config)
+            else:
+                fault = {"optimizer": _find_optimizer_fault, "loss": _find_loss_fault}[kind](value)
+        except Exception as error:  # the user's code: of any type
+            message = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise UserError(f"{field} {name} {contract}: {message}") from error
+        if fault:
+            raise UserError(f"{field} {name} {fault}: it {contract}")
+
+
+def user_functions(config: Any) -> dict[str, Callable]:
+    """Return the optimizers, the schedule and the loss that are not tlite's, by field."""
+    functions = {"optimizer": config.optimizer, "schedule": config.schedule, "loss": config.loss}
+    functions |= {f"groups[{i}].optimizer": g.optimizer for i, g in enumerate(config.groups)}
+    known = Rule, CrossEntropy, Focal, str, type(None)
+    return {field: value for field, value in functions.items() if not isinstance(value, known)}
+
+
+def _find_optimizer_fault(optimizer: Callable) -> str:
+    """Return the first fault of an optimizer in four steps on a small problem; "": none."""
+    result = optimizer(jnp.float32(1e-2))
+    if not isinstance(result, optax.GradientTransformation):
+        return f"returns a {type(result).__name__}"
+    rng = np.random.default_rng(0)
+    draw = lambda: {n: np.float32(rng.normal(size=s)) for n, s in PARAMETERS.items()}  # noqa: E731
+    parameters, gradients = draw(), [draw() for _ in range(4)]
+
+    def step(parameters, state, gradient, rate):
+        updates, state = optimizer(rate).update(gradient, state, parameters)
+        return optax.apply_updates(parameters, updates), updates, state
+
+    state = jax.jit(lambda p: optimizer(jnp.float32(1e-2)).init(p))(parameters)
+    nodes = jax.tree.leaves(state, is_leaf=lambda a: isinstance(a, SCHEDULE_FREE))
+    if any(isinstance(node, SCHEDULE_FREE) for node in nodes):
+        return "would be evaluated at another point than its average; say optimizer='schedule_free'"
+    shapes = jax.tree.map(lambda a: (jnp.shape(a), jnp.result_type(a)), state)
+    compiled, plain, first = jax.jit(step), (parameters, state), parameters
+    for gradient in gradients:
+        parameters, updates, state = compiled(parameters, state, gradient, jnp.float32(1e-2))
+        plain = step(*plain, gradient, jnp.float32(1e-2))[::2]
+        if {n: jnp.shape(u) for n, u in updates.items()} != PARAMETERS:
+            return "returns updates of other names or shapes than the parameters"
+        if jax.tree.map(lambda a: (jnp.shape(a), jnp.result_type(a)), state) != shapes:
+            return "returns a state of another structure than its init"
+        if not all(np.isfinite(a).all() for a in jax.tree.leaves((parameters, state))):
+            return "gives numbers that are not finite"
+        # What a checkpoint keeps must be all that the next step needs.
+        state = jax.tree.map(np.asarray, state)
+    if not all(np.allclose(parameters[n], plain[0][n], rtol=1e-3, atol=1e-5) for n in PARAMETERS):
+        return "gives other numbers when it is compiled, or from a restored state"
+    if all(np.array_equal(parameters[n], first[n]) for n in PARAMETERS):
+        return "changes no parameter"
+    return _find_rate_fault(compiled, parameters, state, gradients[0])
+
+
+def _find_rate_fault(step: Callable, parameters: dict, state: Any, gradient: dict) -> str:
+    """Return a fault in the use of the learning rate; "": none."""
+    updates = {rate: step(parameters, state, gradient, jnp.float32(rate))[1] for rate in (0, 0.01)}
+    if any(np.asarray(u).any() for u in updates[0].values()):
+        return "does not use the learning rate: at a rate of 0 it changes parameters"
+    for _ in range(20):
+        parameters, moved, state = step(parameters, state, gradient, jnp.float32(0.01))
+    if sum(float((u * gradient[n]).sum()) for n, u in moved.items()) >= 0:
+        return "does not descend: its updates have the direction of a constant gradient"
+    return ""
+
+
+def _find_schedule_fault(config: Any) -> str:
+    """Return the first fault of a schedule over all steps of a run; "": none."""
+    steps = np.unique(np.linspace(0, config.steps - 1, min(config.steps, 1000)).astype(np.int32))
+    factors = np.asarray(jax.jit(jax.vmap(lambda step: schedule(config, step)))(steps))
+    if factors.shape != steps.shape:
+        return f"returns an array of shape {factors.shape[1:]}"
+    if not np.isfinite(factors).all():
+        return f"is not finite at step {steps[~np.isfinite(factors)][0]:,}"
+    if factors.min() < 0:
+        return f"is negative at step {steps[factors < 0][0]:,}"
+    peak = float(factors.max())
+    if config.learning_rate != 1 and not 0.1 <= peak <= 10:
+        return (
+            f"has the largest value {peak:g}, which multiplies learning_rate={config.learning_rate}"
+            ": let it be 1, or set learning_rate=1"
+        )
+    return ""
+
+
+def _find_loss_fault(loss: Callable) -> str:
+    """Return the first fault of a loss; "": none."""
+    rng = np.random.default_rng(0)
+    logits = jnp.asarray(rng.normal(size=(2, 3, 7)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, 7, (2, 3)), jnp.int32)
+    values = jax.jit(loss)(logits, targets)
+    if jnp.shape(values) != targets.shape:
+        return f"returns the shape {jnp.shape(values)} for targets of shape {targets.shape}"
+    gradient = jax.jit(jax.grad(lambda z: loss(z, targets).sum()))(logits)
+    if not (np.isfinite(values).all() and np.isfinite(gradient).all()):
+        return "gives values or gradients that are not finite"
+    if not np.allclose(values, loss(logits, targets), rtol=1e-4, atol=1e-5):
+        return "gives other numbers when it is compiled"
+    better = logits + 4 * jax.nn.one_hot(targets, 7)
+    if not float(jnp.mean(loss(better, targets))) < float(jnp.mean(values)):
+        return "does not fall when the targets are predicted better"
+    return ""
