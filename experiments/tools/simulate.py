@@ -23,7 +23,7 @@ def loss(steps: float) -> float:
 
 
 def simulate_speedup(rng: np.random.Generator, seeds: int, factor: float, paired: bool):
-    """Return the speedup found in a study of a run that is `factor` times as fast."""
+    """Return the speedup result in a study of a run that is `factor` times as fast."""
     text, interaction = rng.normal(0, (TEXT, INTERACTION), (EXAMPLES, 2)).T
     seed, other = rng.normal(0, SEED, (2, seeds, 1))
 
@@ -40,16 +40,16 @@ def coverage(seeds: int, factor: float, paired: bool, studies: int = 1000) -> tu
     """Return the coverage of the interval, and the median of its upper over its lower end."""
     rng, covered, ratios = np.random.default_rng([seeds, int(100 * factor), paired]), 0, []
     for _ in range(studies):
-        found = simulate_speedup(rng, seeds, factor, paired)
-        covered += found.low <= factor <= found.high
-        ratios.append(found.high / found.low if found.low else np.inf)
+        result = simulate_speedup(rng, seeds, factor, paired)
+        covered += result.low <= factor <= result.high
+        ratios.append(result.high / result.low if result.low else np.inf)
     return covered / studies, float(np.median(ratios))
 
 
 def simulate_halving(
     rng: np.random.Generator, seeds: int, curvature: float, values: int = 8, steps: int = 2000
 ) -> tuple[bool, float, float]:
-    """Return whether the best value was found, the cost relative to all runs, and the regret."""
+    """Return whether the best value was result, the cost relative to all runs, and the regret."""
     optimum, shift = rng.uniform(0.5, values - 1.5), rng.normal(0, 0.5)
     text, seed = rng.normal(0, TEXT, EXAMPLES), rng.normal(0, SEED, (seeds, 1))
     effects = rng.normal(0, INTERACTION, (values, EXAMPLES))
@@ -76,12 +76,12 @@ def main() -> None:
             cells = [coverage(seeds, factor, paired) for factor in (1.1, 1.5, 2.2)]
             texts = "  ".join(f"{100 * c:5.1f} % ({width:.2f})" for c, width in cells)
             print(f"{seeds:2} seeds, {'paired' if paired else 'unpaired':8}  {texts}")
-    print("Successive halving of eight values: best found, cost relative to all, regret in nats")
+    print("Successive halving of eight values: best result, cost relative to all, regret in nats")
     for curvature in (0.01, 0.03, 0.1):
         for seeds in (1, 3, 5):
             rng = np.random.default_rng([seeds, int(1000 * curvature)])
-            found = np.array([simulate_halving(rng, seeds, curvature) for _ in range(1000)])
-            right, cost, regret = found.mean(0)
+            result = np.array([simulate_halving(rng, seeds, curvature) for _ in range(1000)])
+            right, cost, regret = result.mean(0)
             label = f"curvature {curvature:.2f}, {seeds} seeds"
             print(f"{label}  {100 * right:5.1f} %  {cost:.2f}  {regret:.4f}")
 

@@ -67,8 +67,8 @@ def speedup(
 
     c the cost of a step of the run relative to one of the reference. L(b) is interpolated between
     the budgets in log b (`interpolation_weights`), so that D(b) = L(b) - L0 is a linear combination
-    of the scores and has the interval of `variance`, over new seeds and new examples. The
-    speedup's interval is of all b whose interval of D(b) contains 0 (Fieller 1954).
+    of the scores with the interval of `variance`. The speedup's interval is of all b whose interval
+    of D(b) contains 0 (Fieller 1954).
 
     Args:
         run: losses by seed and example for each budget in steps, each with its own decay.
@@ -85,12 +85,10 @@ def speedup(
     weights = interpolation_weights(np.log(steps), np.log(grid))
     losses = np.tensordot(weights, np.stack([run[s] for s in steps]), 1)
     others = np.broadcast_to(reference, (GRID, *reference.shape))
-    differences = losses.mean((1, 2)) - reference.mean()
-    half_widths = variance(*((losses - others,) if paired else (losses, -others))).half_width
+    groups = (losses - others,) if paired else (losses, -others)
+    differences, half_widths = losses.mean((1, 2)) - reference.mean(), variance(*groups).half_width
     factor = reference_steps / relative_cost
-
-    excesses = differences, differences + half_widths, differences - half_widths
-    budgets = [first_zero(grid, excess) for excess in excesses]
+    budgets = [first_zero(grid, differences + sign * half_widths) for sign in (0, 1, -1)]
     speedups = [factor / budget if budget else math.inf for budget in budgets]
     return Speedup(*speedups, factor / steps[-1], factor / steps[0])
 

@@ -5,6 +5,7 @@ dictionary of arrays by name: `optax.sgd`, `partial(optax.adamw, b2=0.95)`, or a
 dataclasses below are such functions, too; they differ in that weight decay is a part of them.
 """
 
+import abc
 import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,14 +25,25 @@ Rate = float | Float[Array, ""]
 Mask = Callable[[dict[str, Any]], dict[str, bool]]
 
 
-class Rule:
-    """A `direction` of descent, to which decoupled weight decay is added.
+class Rule(abc.ABC):
+    """An optimizer of tlite, which applies weight decay itself."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, learning_rate: Rate, weight_decay: float = 0.0, mask: Mask | None = None
+    ) -> optax.GradientTransformation:
+        """Return the transformation whose updates are added to the parameters."""
+
+
+class DecoupledRule(Rule):
+    """A direction of descent, to which decoupled weight decay is added.
 
     update = -learning_rate * (direction + weight_decay * parameter) (Loshchilov and Hutter 2019).
     """
 
+    @abc.abstractmethod
     def direction(self) -> optax.GradientTransformation:
-        raise NotImplementedError
+        """Return the transformation of the gradient before the learning rate and its sign."""
 
     def __call__(
         self, learning_rate: Rate, weight_decay: float = 0.0, mask: Mask | None = None
@@ -42,7 +54,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class AdamW(Rule):
+class AdamW(DecoupledRule):
     """m / (sqrt(v) + eps), with bias-corrected means (Kingma and Ba 2015)."""
 
     b1: float = 0.9
@@ -95,7 +107,7 @@ def is_muon_matrix(name: str, array) -> bool:
 
 
 @dataclass(frozen=True)
-class Lion(Rule):
+class Lion(DecoupledRule):
     """Sign of a mean of gradients (Chen et al. 2023); a third of Adam's learning rate suits it."""
 
     b1: float = 0.9
@@ -111,7 +123,7 @@ class Lion(Rule):
 
 
 @dataclass(frozen=True)
-class SGD(Rule):
+class SGD(DecoupledRule):
     """The gradient, or m = momentum * m + gradient (Polyak 1964; Sutskever et al. 2013)."""
 
     momentum: float = 0.9
@@ -127,7 +139,7 @@ class SGD(Rule):
 
 
 @dataclass(frozen=True)
-class Adafactor(Rule):
+class Adafactor(DecoupledRule):
     """Adam's scaling from row and column means of squared gradients (Shazeer and Stern 2018)."""
 
     decay_rate: float = 0.8
@@ -272,6 +284,12 @@ def is_trainable(config: Any, name: str, array: Any) -> bool:
 def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     """Return the arrays that get updates, by name."""
     return {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
+
+
+def split_trainable(config: Any, arrays: dict[str, Any]) -> tuple[dict, dict]:
+    """Return the arrays that get updates, and the others, by name."""
+    trained = select_trainable(config, arrays)
+    return trained, {name: a for name, a in arrays.items() if name not in trained}
 
 
 def find_group(config: Any, name: str) -> Any:

@@ -22,7 +22,7 @@ from tlite.training.optimizers import (
     find_group,
     gradient_parameters,
     make_optimizer,
-    select_trainable,
+    split_trainable,
 )
 from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
@@ -100,29 +100,26 @@ def train_step(
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     rate = state.learning_rate * schedule(config, step)
-    trained = select_trainable(config, state.parameters)
-    frozen = {n: a for n, a in state.parameters.items() if n not in trained}
+    trained, frozen = split_trainable(config, state.parameters)
     for_products = lambda a: strategy.gather_params(to_products(config, a))  # noqa: E731
 
     def gradient_of(batch, first, size):
         """Return gradient and losses of this device's shard of `size` examples from `first` on."""
         keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
-        others = for_products(frozen)
 
         def objective(parameters):
-            model = to_model(to_products(config, others | parameters, merged=True))
-            return total_loss(task, config, model, batch, keys)
+            arrays = to_products(config, for_products(frozen) | parameters, merged=True)
+            return total_loss(task, config, to_model(arrays), batch, keys)
 
         parameters = for_products(gradient_parameters(config, trained, state.optimizer))
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
         return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
 
     on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
-    sums = summed(partial(on_batch, gradient_of), config.gradient_accumulation_steps)
-    gradient, sums = strategy.psum(sums)
+    accumulated = summed(partial(on_batch, gradient_of), config.gradient_accumulation_steps)
+    gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
-    optimizer = make_optimizer(config, rate)
-    updates, slots = optimizer.update(gradient, state.optimizer, trained)
+    updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
     parameters = state.parameters | optax.apply_updates(trained, updates)
     means = {name: total / count for name, (total, count) in sums.items()}
     means |= norms(gradient, updates, trained) if config.log_norms else {}
