@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
-from tlite.text.subwords import END, split_long_text
+from tlite.text.subwords import split_long_text
+from tlite.text.tokenizer import END
 
 pytest.importorskip("tokenizers")
 utf8_text = st.text(st.characters(codec="utf-8"))

@@ -175,7 +175,7 @@ class Resume(DistributedOptions):
         if not (folder / STUDY).is_file():
             if self.retry:
                 raise UserError("--retry is for a study")
-            from tlite.runs import Run
+            from tlite.runs.run import Run
 
             Run.open(folder, steps=self.steps).train(profile=self.profile)
         elif self.steps is not None or self.profile:
@@ -225,7 +225,7 @@ def train(words: list[str]) -> None:
     show(f"experiment: {file.resolve()}", flush=True)
     experiment, variants = experiment_files.load_variants(file)
     from tlite.cli.overrides import print_help, read_experiments
-    from tlite.runs import Run
+    from tlite.runs.run import Run
 
     if HELP & {*words}:
         about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")

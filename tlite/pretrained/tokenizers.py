@@ -12,8 +12,15 @@ import numpy as np
 from tlite.data.reading import is_there
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import HUB_NAME, download, read_optional_json
-from tlite.text.subwords import END, byte_pairs, split_long_text
-from tlite.text.tokenizer import PADDING, Tokenizer, encoding_by_library, pad, read_by_library
+from tlite.text.subwords import byte_pairs, split_long_text
+from tlite.text.tokenizer import (
+    END,
+    PADDING,
+    Tokenizer,
+    encoding_by_library,
+    pad,
+    read_by_library,
+)
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 ROLES = "pad", "bos", "eos", "unk", "mask", "cls", "sep"

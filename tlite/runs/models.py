@@ -27,9 +27,8 @@ from tlite.pretrained import (
     load_pretrained,
     save_pretrained,
 )
-from tlite.runs.run import run_class
+from tlite.runs.run import read_parameters, run_class
 from tlite.training import generator_task
-from tlite.training.checkpoints import Checkpoints
 from tlite.training.run_dir import RunDir, find_run, open_run
 from tlite.training.tasks import in_batches
 
@@ -130,43 +129,6 @@ def open_model(
     if tokenizer is None:
         raise UserError(source.no_tokenizer)
     return model, tokenizer, source
-
-
-def read_parameters(
-    run_dir: RunDir, checkpoint: str, abstract: dict[str, jax.ShapeDtypeStruct]
-) -> tuple[dict[str, jax.Array], int]:
-    """Return the parameters (M, ...) of a run by name, without the optimizer, and their step.
-
-    Args:
-        checkpoint: "best", "last" or a step; "average": the mean in float64 of the last ones.
-        abstract: shapes, types and shardings by name.
-    """
-    totals: dict[str, np.ndarray] = {}
-    with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
-        steps = checkpoint_steps(run_dir, checkpoints, checkpoint)
-        for step in steps:
-            loaded, trees = checkpoints.load({"parameters": abstract}, step)
-            if len(steps) == 1:
-                return trees["parameters"], loaded
-            if loaded != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            for name, array in trees["parameters"].items():
-                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
-    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
-    return {n: jax.device_put(a, abstract[n].sharding) for n, a in mean.items()}, steps[-1]
-
-
-def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """Return the step of "best", "last" or a number, or the steps of "average"."""
-    if not (steps := checkpoints.steps()):
-        raise UserError(f"{run_dir.path} has no checkpoint yet")
-    choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
-    choices["average"] = checkpoints.eval_steps()[-run_dir.experiment.training.max_to_keep :]
-    choices |= {str(step): [step] for step in steps}
-    if checkpoint not in choices:
-        names = f"best, last, average or one of {', '.join(map(str, steps))}"
-        raise UserError(f"there is no checkpoint {checkpoint}: choose {names}")
-    return choices[checkpoint]
 
 
 def check_replica(replica: int, number: int) -> None:

@@ -37,11 +37,11 @@ from tlite.models.config import describe_components, user_components
 from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import from_named_arrays
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.config import user_functions
 from tlite.training.loop import fit
 from tlite.training.losses import CrossEntropy
 from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
 from tlite.training.precision import bfloat16_hardware
-from tlite.training.probe import probe_training, user_functions
 from tlite.training.run_dir import (
     ROOT,
     RUN,
@@ -118,7 +118,10 @@ def build(experiment: Any, data: Any = None) -> Built:
         from tlite.models.custom import probe
 
         probe(experiment.model, make_model)
-    probe_training(experiment.training)
+    if user_functions(experiment.training):
+        from tlite.training.probe import probe_training
+
+        probe_training(experiment.training)
     if kind.packages and distributed.is_process0():
         check_packages("text", kind.packages)
     return kind.build(experiment, kind.load_data(experiment) if data is None else data)
@@ -397,8 +400,6 @@ class Run(abc.ABC):
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
         """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step."""
-        from tlite.runs.models import read_parameters
-
         return read_parameters(self.dir, checkpoint, self.trainer.abstract_state.parameters)
 
     def ensemble_name(self, replica: int | str) -> str:
@@ -595,6 +596,46 @@ def check_same_in_all_processes(experiment: Any, fingerprint: dict, **more: str)
     """Raise a `CollectiveError` if the processes disagree on an experiment or its data."""
     values = {"experiment": to_dict(experiment), "data": fingerprint} | more
     distributed.assert_equal_across_processes("run", values)
+
+
+# Checkpoints
+
+
+def read_parameters(
+    run_dir: RunDir, checkpoint: str, abstract: dict[str, jax.ShapeDtypeStruct]
+) -> tuple[dict[str, jax.Array], int]:
+    """Return the parameters (M, ...) of a run by name, without the optimizer, and their step.
+
+    Args:
+        checkpoint: "best", "last" or a step; "average": the mean in float64 of the last ones.
+        abstract: shapes, types and shardings by name.
+    """
+    totals: dict[str, np.ndarray] = {}
+    with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
+        steps = checkpoint_steps(run_dir, checkpoints, checkpoint)
+        for step in steps:
+            loaded, trees = checkpoints.load({"parameters": abstract}, step)
+            if len(steps) == 1:
+                return trees["parameters"], loaded
+            if loaded != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            for name, array in trees["parameters"].items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
+    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
+    return {n: jax.device_put(a, abstract[n].sharding) for n, a in mean.items()}, steps[-1]
+
+
+def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """Return the step of "best", "last" or a number, or the steps of "average"."""
+    if not (steps := checkpoints.steps()):
+        raise UserError(f"{run_dir.path} has no checkpoint yet")
+    choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
+    choices["average"] = checkpoints.eval_steps()[-run_dir.experiment.training.max_to_keep :]
+    choices |= {str(step): [step] for step in steps}
+    if checkpoint not in choices:
+        names = f"best, last, average or one of {', '.join(map(str, steps))}"
+        raise UserError(f"there is no checkpoint {checkpoint}: choose {names}")
+    return choices[checkpoint]
 
 
 # Data

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import UserError, needs_extra
-from tlite.text.subwords import END, byte_pairs
-from tlite.text.tokenizer import Tokenizer, read_saved
+from tlite.text.tokenizer import END, Tokenizer, read_saved
 
 
 class CharTokenizer(Tokenizer):
@@ -102,6 +101,8 @@ class ByteTokenizer(Tokenizer):
         GPT-2's files write a byte as its Latin-1 character if that is visible, else as one from
         256 on.
         """
+        from tlite.text.subwords import byte_pairs
+
         visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
         others = iter(range(256, 512))
         letters = [chr(byte if byte in visible else next(others)) for byte in range(256)]

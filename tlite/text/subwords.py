@@ -10,7 +10,6 @@ import numpy as np
 from tlite.errors import needs_extra
 from tlite.text.tokenizer import Tokenizer, pad
 
-END = "<|endoftext|>"  # GPT-2's token between documents
 CHUNK_SIZE = 2**20  # characters
 LINE_END = re.compile(r"(?<=\S)\n")
 SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")  # of pairs

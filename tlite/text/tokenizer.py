@@ -12,6 +12,7 @@ import numpy as np
 from tlite.errors import UserError, needs_extra
 
 PADDING = -1  # an id that no token has
+END = "<|endoftext|>"  # GPT-2's token between documents
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # text of some bytes of a character
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ from tlite.training.optimizers import (
     AdamW,
     Lion,
     Muon,
+    Rule,
     ScheduleFree,
     resolve_optimizer,
 )
@@ -192,6 +193,14 @@ class TrainingConfig(UpdateConfig):
     def seed_range(self) -> range:
         """The seeds that are trained side by side."""
         return range(self.seed, self.seed + self.seeds)
+
+
+def user_functions(config: Any) -> dict[str, Callable]:
+    """Return the optimizers, the schedule and the loss that are not tlite's, by field."""
+    functions = {"optimizer": config.optimizer, "schedule": config.schedule, "loss": config.loss}
+    functions |= {f"groups[{i}].optimizer": g.optimizer for i, g in enumerate(config.groups)}
+    known = Rule, CrossEntropy, Focal, str, type(None)
+    return {field: value for field, value in functions.items() if not isinstance(value, known)}
 
 
 def read_training(saved: Any) -> TrainingConfig:

@@ -10,8 +10,7 @@ import optax
 import optax.contrib
 
 from tlite.errors import UserError
-from tlite.training.losses import CrossEntropy, Focal
-from tlite.training.optimizers import Rule
+from tlite.training.config import user_functions
 from tlite.training.schedules import schedule
 
 CONTRACTS = {
@@ -50,14 +49,6 @@ def probe_training(config: Any) -> None:
             raise UserError(f"{field} {name} {contract}: {message}") from error
         if fault:
             raise UserError(f"{field} {name} {fault}: it {contract}")
-
-
-def user_functions(config: Any) -> dict[str, Callable]:
-    """Return the optimizers, the schedule and the loss that are not tlite's, by field."""
-    functions = {"optimizer": config.optimizer, "schedule": config.schedule, "loss": config.loss}
-    functions |= {f"groups[{i}].optimizer": g.optimizer for i, g in enumerate(config.groups)}
-    known = Rule, CrossEntropy, Focal, str, type(None)
-    return {field: value for field, value in functions.items() if not isinstance(value, known)}
 
 
 def _find_optimizer_fault(optimizer: Callable) -> str:
