@@ -30,6 +30,7 @@ from tlite.runs.study import (
 )
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
+from tlite.user_code import exec_file
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -105,6 +106,33 @@ def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypa
         experiments = sizes(base, precision="auto")
         study = start_study(experiments, tmp_path / "study", DatasetCache(), "auto")
         assert {v.config().training.precision for v in study.variants} == {"mixed"}
+
+
+REPEATED = """
+from dataclasses import dataclass, field
+from tlite.data import BuiltinText
+
+@dataclass(frozen=True)
+class Repeated(BuiltinText):
+    word: str = field(default="", repr=False)
+
+    def load(self):
+        return 50 * self.word
+"""
+
+
+def test_variants_share_data_of_equal_fields_only(tmp_path):
+    (tmp_path / "data.py").write_text(REPEATED)
+    repeated = exec_file(tmp_path / "data.py").Repeated
+    first, other, same = (
+        GeneratorExperiment(name, repeated(0.5, word), GeneratorConfig(context=8))
+        for name, word in (("first", "ab"), ("other", "cd"), ("same", "ab"))
+    )
+    datasets = DatasetCache()
+    built = {each.name: datasets.build(each) for each in (first, other, same)}
+    assert built["other"].tokenizer.characters.startswith("cd")
+    assert built["same"].tokenizer is built["first"].tokenizer
+    assert datasets.load(first) is datasets.load(same) != datasets.load(other)
 
 
 KILLS = {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -52,7 +53,7 @@ class DatasetCache:
     def build(self, experiment: Any) -> Built:
         """Return `build` of a resolved experiment; its name and training do not matter."""
         training = TrainingConfig(best_metric=experiment.training.best_metric)
-        key = repr(dataclasses.replace(experiment, name="-", training=training))
+        key = value_key(dataclasses.replace(experiment, name="-", training=training))
         if key not in self._built:
             self._built[key] = build(experiment, self.load(experiment))
         else:
@@ -65,10 +66,15 @@ class DatasetCache:
 
     def load(self, experiment: Any) -> Any:
         """Return the raw data of an experiment."""
-        key = repr(experiment.data)
+        key = value_key(experiment.data)
         if key not in self._data:
             self._data[key] = run_class(experiment).load_data(experiment)
         return self._data[key]
+
+
+def value_key(config: Any) -> str:
+    """Return all fields of a config as text; a `repr` may leave some out."""
+    return json.dumps(to_checked_json(config))
 
 
 def train_study(
@@ -140,7 +146,7 @@ def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve the variants; the columns of tables that several share are chosen once."""
     resolved, data = {}, {}
     for name, experiment in experiments.items():
-        key = repr(experiment.data)
+        key = value_key(experiment.data)
         if key in data:
             experiment = dataclasses.replace(experiment, data=data[key])
         resolved[name] = experiment.resolve()
