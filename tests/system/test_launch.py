@@ -66,6 +66,22 @@ def test_launch_names_the_process_that_failed_first(start, action, code, line):
     assert f"tlite: process 1 ended first, with exit code {code}\n" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [("", "wrong.py, line 2: ValueError: no steps"), ("--widht 8", "unknown option --widht")],
+    ids=["file", "option"],
+)
+def test_an_error_of_an_experiment_is_printed_once(tmp_path, options, line):
+    file = tmp_path / "wrong.py"
+    lines = "from experiments.demo import experiment", "raise ValueError('no steps')"
+    file.write_text("\n".join(lines[: 1 if options else 2]))
+    launched = f"launch -n 2 --devices-each 1 train {file} {options}"
+    with Running("tlite", *launched.split(), JAX_PLATFORMS="cpu") as run:
+        code, _, err = run.end()
+    assert code == 2
+    assert err.count(line) == err.count("tlite: ") - 1 == 1  # the launcher has a line, too
+
+
 @pytest.mark.parametrize("at_start", [False, True])
 def test_a_killed_process_is_named_and_ends_the_other(start, tmp_path, at_start):
     run = start("loop", "--heartbeat 3")

@@ -16,6 +16,7 @@ from typing import Any
 import tlite.distributed as distributed
 from tlite.config import did_you_mean
 from tlite.errors import (
+    LAUNCHED,
     CollectiveError,
     Interrupted,
     UserError,
@@ -81,7 +82,7 @@ SYNONYMS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code: 0, or 2 with one line on stderr."""
-    code = run(dispatch, sys.argv[1:] if arguments is None else arguments)
+    code = run(run_command, sys.argv[1:] if arguments is None else arguments)
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -103,7 +104,9 @@ def run(action: Callable, *arguments: Any) -> int:
         return 0
     except (Interrupted, CollectiveError) as error:  # raised by all processes
         code = getattr(error, "exit_code", 2)
-        if distributed.is_process0() or isinstance(error, CollectiveError):
+        # Processes of `tlite launch` share one terminal; those of several hosts do not.
+        is_shared = isinstance(error, Interrupted) or LAUNCHED in os.environ
+        if distributed.is_process0() or not is_shared:
             print_error(error, code)
         return code
     except SystemExit as stop:  # of --help or launch
@@ -143,7 +146,7 @@ def print_error(message: object, code: int) -> None:
         print(f"{start}{line}", file=sys.stderr)
 
 
-def dispatch(words: list[str]) -> None:
+def run_command(words: list[str]) -> None:
     """Run the command that the first word names."""
     try:
         " ".join(words).encode()
@@ -159,10 +162,7 @@ def dispatch(words: list[str]) -> None:
     elif command in COMMANDS:
         from tlite.cli import commands
 
-        if command in ("train", "plan", "launch"):
-            getattr(commands, command)(words)
-        else:
-            commands.execute(getattr(commands, command.capitalize()), words)
+        commands.FUNCTIONS[command](words)
     else:
         from tlite.runs.experiment_files import find_experiments
 

@@ -223,14 +223,16 @@ def train(words: list[str]) -> None:
         with allow_code(trust=options.trust):
             return options.execute()
     show(f"experiment: {file.resolve()}", flush=True)
-    experiment, variants = experiment_files.load_variants(file)
+    load = partial(experiment_files.load_variants, file)
+    experiment, variants = distributed.raise_in_all_processes(load)
     from tlite.cli.overrides import print_help, read_experiments
     from tlite.runs.run import Run
 
     if HELP & {*words}:
         about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")
         print_help(Train, experiment, f"tlite train {name}", about)
-    experiments = read_experiments(experiment, variants, words, options.vary, options.only)
+    read = partial(read_experiments, experiment, variants, words, options.vary, options.only)
+    experiments = distributed.raise_in_all_processes(read)
     if len(experiments) == 1:
         (experiment,) = experiments.values()
         Run.create(experiment, options.run, resume=options.resume).train(profile=options.profile)
@@ -756,3 +758,22 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
         show("  ".join(cells).rstrip())
+
+
+FUNCTIONS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "plan": plan,
+    "launch": launch,
+    "prepare": partial(execute, Prepare),
+    "evaluate": partial(execute, Evaluate),
+    "generate": partial(execute, Generate),
+    "classify": partial(execute, Classify),
+    "translate": partial(execute, Translate),
+    "compare": partial(execute, Compare),
+    "inspect": partial(execute, Inspect),
+    "follow": partial(execute, Follow),
+    "export": partial(execute, Export),
+    "experiments": partial(execute, Experiments),
+    "runs": partial(execute, Runs),
+}
+"""Function of the words after the name of each command."""

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from tlite.errors import UserError, first_line
+from tlite.errors import CollectiveError, UserError, first_line
 
 T = TypeVar("T")
 
@@ -152,6 +152,26 @@ def broadcast_from_process0(function: Callable[[], T]) -> T:
     """Call a function in process 0 only and return its result, a JSON value, in all processes."""
     tag = getattr(function, "func", function).__qualname__  # also for a partial
     return all_gather(tag, function() if is_process0() else None)[0]
+
+
+def raise_in_all_processes(function: Callable[[], T]) -> T:
+    """Call a function in every process; return its result if none of them has failed.
+
+    Raises:
+        CollectiveError: the first process's `UserError`, raised in all; that of a single process
+            is raised as it is.
+    """
+    result, message = None, None
+    try:
+        result = function()
+    except UserError as error:
+        if _group is None:
+            raise
+        message = str(error)
+    messages = all_gather("errors", message)
+    if first := next(filter(None, messages), None):
+        raise CollectiveError(first)
+    return result
 
 
 def _wait_for(key: str) -> str:

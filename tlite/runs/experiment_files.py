@@ -17,20 +17,20 @@ if TYPE_CHECKING:  # it imports JAX
 EXPORTS = re.compile(rb"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
 CONSTRUCTOR = re.compile(r"\b(\w+)Experiment\(")
 IMPORT = re.compile(r"^from (?:experiments\.)?(\w+) import", re.M)
+FOLDERS = Path("experiments"), EXPERIMENTS
+"""Folders of experiment files; of two files with one name the first is used."""
 FOLDER_NAME = re.compile(r"""\w([^/\\:*?"<>|]{,98}[^/\\:*?"<>|\s])?""")
 
 
-def find_experiments() -> dict[str, Path]:
-    """Return experiment files by name; those in ./experiments precede those of tlite.
+def exports_experiment(path: Path) -> bool:
+    """Return True if a Python file assigns or imports the name `experiment`."""
+    return os.path.isfile(path) and EXPORTS.search(path.read_bytes()) is not None
 
-    A Python file that assigns or imports no name `experiment` is skipped.
-    """
-    by_name = {}
-    for folder in (EXPERIMENTS, Path("experiments")):
-        for path in folder.glob("[!_.]*.py"):
-            if path.is_file() and EXPORTS.search(path.read_bytes()):
-                by_name[path.stem] = path
-    return dict(sorted(by_name.items()))
+
+def find_experiments() -> dict[str, Path]:
+    """Return experiment files by name."""
+    paths = [path for folder in reversed(FOLDERS) for path in folder.glob("[!_.]*.py")]
+    return dict(sorted((path.stem, path) for path in paths if exports_experiment(path)))
 
 
 def find_experiment(name: str) -> Path:
@@ -43,11 +43,12 @@ def find_experiment(name: str) -> Path:
         if not os.path.isfile(name):
             raise UserError(f"there is no experiment {name!r}: no such file")
         return Path(name)
+    for folder in FOLDERS:
+        if exports_experiment(file := folder / f"{name}.py"):
+            return file
     files = find_experiments()
-    if name not in files:
-        near = did_you_mean(name, files)
-        raise UserError(f"there is no experiment {name!r} among {', '.join(files)}{near}")
-    return files[name]
+    near = did_you_mean(name, files)
+    raise UserError(f"there is no experiment {name!r} among {', '.join(files)}{near}")
 
 
 def load_experiment(file: str | Path) -> "Experiment":
