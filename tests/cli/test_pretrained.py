@@ -33,7 +33,11 @@ from tlite.models import (
     SpecialTokens,
     TranslatorHead,
 )
+from tlite.models.low_rank import LowRank
+from tlite.planning.plan import plan, planned_trainer, with_planned_sizes
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
+from tlite.runs import Run
+from tlite.runs.experiment_files import load_experiment
 from tlite.runs.init_from import load_init
 from tlite.text import ByteTokenizer
 
@@ -202,6 +206,28 @@ def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert
     model, _ = library.load(tuned.run)
     assert isinstance(model.config, ClassifierConfig)
     assert model.config.context == 6
+
+
+def test_low_rank_updates_of_a_bert_are_trained_with_a_new_head(bert, tmp_path, capsys):
+    """The plan, which reads no data, counts the same bytes as the run."""
+    experiment = load_experiment(str(classifier_file(tmp_path / "tuned.py", bert)))
+    low_rank = {"training.low_rank": LowRank(rank=2), "training.seeds": 2}
+    experiment = library.override(experiment, low_rank)
+    run = Run.create(experiment, tmp_path / "run")
+    new = "projection.kernel projection.bias head.kernel head.bias"
+    assert run.experiment.training.trainable == new
+    trained = 4 * 2 * (8 + 8) + (8 * 8 + 8) + (8 * 2 + 2)  # A and B of 4 matrices, and the head
+    run.print_summary()
+    assert f" trained={trained} " in capsys.readouterr().out
+    planned = with_planned_sizes(experiment)
+    trainer = planned_trainer(planned.model, planned.training, jax.devices())
+    shapes = [
+        {path: leaf.shape for path, leaf in jax.tree.leaves_with_path(each.abstract_state)}
+        for each in (trainer, run.trainer)
+    ]
+    assert shapes[0] == shapes[1]
+    plan(experiment)
+    assert f" parameters, {trained} trained, float32" in capsys.readouterr().out
 
 
 def test_export_without_the_original_folder_needs_a_family(works, fails, tuned, bert, tmp_path):

@@ -41,7 +41,17 @@ def test_merged_matrices_are_the_sum():
     assert merged["embedding.table"] is arrays["embedding.table"]
 
 
-def test_a_pattern_without_a_matrix_is_an_error():
+@pytest.mark.parametrize(
+    ("low_rank", "words"),
+    [
+        (LowRank("*.atention.*"), r"'\*\.atention\.\*' matches no matrix among blocks\.0\."),
+        (LowRank("*.attention.* *.bias"), r"'\*\.bias' matches no matrix"),
+        (LowRank(" "), "'' matches no matrix"),
+        (LowRank(rank=9), r"rank 9 is above 8, the smaller side of blocks\.0\.attention\.key"),
+    ],
+    ids=["misspelt", "one_of_two", "empty", "rank"],
+)
+def test_patterns_without_a_matrix_and_high_ranks_are_errors(low_rank, words):
     _, arrays, _ = arrays_of()
-    with pytest.raises(ValueError, match="matches no matrix"):
-        init_low_rank(LowRank("*.atention.*"), arrays, jax.random.key(1))
+    with pytest.raises(ValueError, match=words):
+        init_low_rank(low_rank, arrays, jax.random.key(1))

@@ -92,7 +92,7 @@ def test_flops_are_those_of_the_program():
     assert flops_of_generator(model) * 8 * 16 == pytest.approx(counted, rel=0.03)
 
 
-@pytest.mark.parametrize("mesh", ["", "0", "8x", "x8", "2x2x2", "eight", "-1", "99999x99999"])
+@pytest.mark.parametrize("mesh", ["0", "8x", "x8", "2x2x2", "eight", "-1", "99999x99999"])
 def test_invalid_meshes_are_errors(mesh):
     with pytest.raises(UserError, match="--mesh"):
         read_mesh(mesh)
@@ -105,6 +105,7 @@ def test_invalid_slices_are_errors(tpu):
 
 
 def test_meshes_are_read():
+    assert read_mesh("") == (1, 1)
     assert read_mesh("8") == (8, 1)
     assert read_mesh("64x4") == (256, 4)
     assert read_mesh("", "v5e:4x8") == (32, 1)

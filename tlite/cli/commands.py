@@ -191,7 +191,7 @@ class Plan:
     """Memory and time of a training step on devices that are not here."""
 
     mesh: str = ""
-    """Devices: 8, or 64x4 to shard large arrays over two axes."""
+    """Devices: 8, or 64x4 to shard large arrays over two axes; "": all of the TPU, or one."""
     tpu: str | None = None
     """Compile for a TPU slice such as v5e:16x16 (needs the extra tpu); None: for CPU devices."""
     hardware: str | None = None

@@ -1,8 +1,9 @@
 """Low-rank adaptation: W + (alpha / rank) A B for the matrices whose names match a pattern.
 
-LoRA (Hu et al. 2022). A and B are further arrays beside a matrix `...kernel`, called `...lora_a`
-and `...lora_b`; the model computes with the sum, so that it needs no layer of another kind, and a
-saved or exported model is an ordinary one (`merge_low_rank`).
+LoRA (Hu et al. 2022, "LoRA: Low-rank adaptation of large language models"). A and B are further
+arrays beside a matrix `...kernel`, called `...lora_a` and `...lora_b`; the model computes with the
+sum, so that it needs no layer of another kind, and a saved or exported model is an ordinary one
+(`merge_low_rank`).
 """
 
 import fnmatch
@@ -23,7 +24,11 @@ A, B = "lora_a", "lora_b"
 
 @dataclass(frozen=True)
 class LowRank:
-    """Low-rank updates of frozen matrices."""
+    """Low-rank updates of frozen matrices.
+
+    >>> LowRank("*.query.* *.value.*", rank=4)  # all attention layers, as in the paper
+    >>> LowRank("blocks.*", rank=16, alpha=32.0)  # all matrices of the blocks
+    """
 
     pattern: str = "*.attention.*"
     """Dotted names of the matrices, with * and ?; several patterns are separated by spaces."""
@@ -52,8 +57,9 @@ def init_low_rank(
     """Return A (I, rank), drawn from N(0, 1 / I), and B (rank, O), 0, of each matrix (I, O).
 
     Raises:
-        ValueError: the pattern matches no matrix.
+        ValueError: a pattern matches no matrix, or the rank is above a side of a matrix.
     """
+    check_low_rank(low_rank, arrays)
     added = {}
     for name, array in arrays.items():
         if low_rank.matches(name, array):
@@ -64,9 +70,22 @@ def init_low_rank(
             shape = jax.ShapeDtypeStruct((*stack, inputs, low_rank.rank), array.dtype)
             added[stem + A] = draw_by_name(normal, stem + A, shape, key)
             added[stem + B] = jnp.zeros((*stack, low_rank.rank, outputs), array.dtype)
-    if not added:
-        raise ValueError(f"low_rank: {low_rank.pattern!r} matches no matrix of the model")
     return added
+
+
+def check_low_rank(low_rank: LowRank, arrays: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for a pattern that matches no matrix, or a rank that is too high."""
+    matrices = [name for name, array in arrays.items() if is_matrix(name, array)]
+    for pattern in low_rank.pattern.split() or [""]:
+        if not fnmatch.filter(matrices, pattern):
+            known = ", ".join(matrices[:8])
+            raise ValueError(f"low_rank: {pattern!r} matches no matrix among {known}, ...")
+    for name in filter(lambda name: low_rank.matches(name, arrays[name]), matrices):
+        side = min(arrays[name].shape[-2:])
+        if low_rank.rank > side:
+            raise ValueError(
+                f"low_rank: rank {low_rank.rank} is above {side}, the smaller side of {name}"
+            )
 
 
 def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[str, Any]:

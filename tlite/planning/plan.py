@@ -12,16 +12,19 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from tlite.comparison.flops import flops_of_generator
+from tlite.comparison.flops import CLASSIFIER, GENERATOR, flops_per_token, parameter_sizes
+from tlite.config import to_dict
 from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import GeneratorConfig, TransformerConfig
 from tlite.models.config import describe_components
+from tlite.runs.init_from import load_init, train_new_arrays
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
-from tlite.training.optimizers import parameter_rules
+from tlite.training.optimizers import parameter_rules, select_trainable
 from tlite.training.precision import choose_products
 from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
+from tlite.training.tasks import classifier_task
 
 PEAK = {
     "v4": 275e12,
@@ -55,7 +58,8 @@ def plan(
     """Compile the training step ahead of time and print what it needs.
 
     Args:
-        mesh: number of devices, "8", or the sizes of two axes, "64x4" (data x model).
+        mesh: number of devices, "8", or the sizes of two axes, "64x4" (data x model); "": all of a
+            TPU slice, or one.
         tpu: slice to compile for, such as "v5e:16x16"; CPU devices by default.
         hardware: key of PEAK for the printed time; the TPU's by default.
         utilisation: expected fraction of the hardware's peak.
@@ -64,7 +68,7 @@ def plan(
     Raises:
         UserError: an argument is not possible, or there are fewer devices.
     """
-    check_plannable(experiment)
+    experiment = with_planned_sizes(experiment)
     if hardware is not None and hardware not in PEAK:
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
@@ -86,12 +90,25 @@ def plan(
     print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
 
 
-def check_plannable(experiment: Experiment) -> None:
-    """Raise a `UserError` if the sizes of the experiment are decided by its data."""
+def with_planned_sizes(experiment: Experiment) -> Experiment:
+    """Return the experiment with all sizes of its model, which are read without its data.
+
+    Raises:
+        UserError: the data decides a size, or the pretrained model can't be read.
+    """
+    init_from = getattr(experiment, "init_from", None)
+    if init_from:
+        classes = getattr(experiment.data, "classes", None)
+        init = load_init(init_from, experiment.model, classes and len(classes))
+        training = train_new_arrays(experiment.training, init)
+        return dataclasses.replace(experiment, model=init.config, training=training)
     if not isinstance(experiment, GeneratorExperiment):
-        raise UserError("only generators can be planned: of others the data decides the sizes")
+        raise UserError(
+            "only generators and pretrained classifiers can be planned: the data decides the sizes"
+        )
     if not experiment.model.vocabulary_size:
         raise UserError("a plan reads no data: set --vocabulary-size")
+    return experiment
 
 
 def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
@@ -107,6 +124,7 @@ def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[i
             raise UserError(f"--tpu must be like v5e:16x16, not {tpu!r}; kinds: {kinds}")
         if not mesh:
             return math.prod(map(int, shape.split("x"))), fsdp_inner
+    mesh = mesh or "1"
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
         raise UserError(f"--mesh must be like 8 or 64x4, not {mesh!r}")
     sizes = [int(size) for size in mesh.split("x")]
@@ -135,21 +153,30 @@ def tpu_devices(tpu: str) -> list:
         raise UserError(f"libtpu can't compile for {tpu}: {reason}") from error
 
 
-def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: list) -> Trainer:
-    """Return a trainer of a generator on devices that do not exist; it can only be lowered."""
+def planned_trainer(model: TransformerConfig, config: TrainingConfig, devices: list) -> Trainer:
+    """Return a trainer on devices that do not exist; it can only be lowered."""
 
     def load(config: TrainingConfig, mesh: Mesh) -> PrefetchingLoader:
         example = np.zeros((1, model.context + 1), np.uint16)
         return PrefetchingLoader(lambda *_: example, config, mesh, max_steps=1)
 
-    task = generator_task(model)
+    def tokens_and_labels(rows):
+        return rows[:, :-1].astype(np.int32), rows[:, -1].astype(np.int32)
+
+    if isinstance(model, GeneratorConfig):
+        task = generator_task(model)
+    else:
+        task = classifier_task(model)._replace(unpack_rows=tokens_and_labels)
     return Trainer(task, config, load, devices)
 
 
-def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
+def print_layout(planned: Trainer, model: TransformerConfig, devices: str) -> None:
     """Print the sizes of model and update, and their layout on the devices."""
     config, attention = planned.config, dict(describe_components(model))["attention"]
-    print(f"{planned.num_parameters:,} parameters, {config.precision} precision, ", end="")
+    trained = select_trainable(config, planned.shapes)
+    number = sum(shape.size for shape in trained.values())
+    frozen = f", {number:,} trained" if number < planned.num_parameters else ""
+    print(f"{planned.num_parameters:,} parameters{frozen}, {config.precision} precision, ", end="")
     print(f"attention {attention}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
     layout = "large arrays sharded" if planned.sharded else "parameters replicated"
@@ -196,11 +223,14 @@ def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     }
 
 
-def print_time(planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float) -> None:
+def print_time(
+    planned: Trainer, model: TransformerConfig, hardware: str, utilisation: float
+) -> None:
     """Print the FLOPs of an update and of the run, and their time on known hardware."""
     config = planned.config
     tokens = config.batch_size * config.gradient_accumulation_steps * model.context * config.seeds
-    flops = flops_of_generator(model)
+    kind = GENERATOR if isinstance(model, GeneratorConfig) else CLASSIFIER
+    flops = flops_per_token(to_dict(model), parameter_sizes(model), kind)
     print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")
     if hardware not in PEAK:

@@ -72,12 +72,18 @@ class ClassifierRun(ExamplesRun):
         if (experiment.pretraining or init_from) and not is_transformer:
             raise UserError("a logistic regression has no blocks that could be pretrained")
         if init_from:
-            from tlite.runs.init_from import load_init
+            from tlite.runs.init_from import load_init, train_new_arrays
 
             if experiment.sentences:
                 raise UserError("a pretrained model reads complete texts: no --sentences")
-            model, _, tokenizer, init_from = load_init(init_from, experiment.model, len(classes))
-            experiment = dataclasses.replace(experiment, model=model, init_from=init_from)
+            init = load_init(init_from, experiment.model, len(classes))
+            experiment = dataclasses.replace(
+                experiment,
+                model=init.config,
+                training=train_new_arrays(experiment.training, init),
+                init_from=init.settings,
+            )
+            tokenizer = init.tokenizer
         else:
             texts = (example.text for example in training if example.label is not None)
             tokenizer = learn_tokenizer(experiment.tokenizer, texts)

@@ -71,13 +71,14 @@ class GeneratorRun(Run):
         if experiment.init_from:
             from tlite.runs.init_from import load_init
 
-            model, _, tokenizer, init_from = load_init(experiment.init_from, experiment.model)
+            init = load_init(experiment.init_from, experiment.model)
+            tokenizer = init.tokenizer
             is_known = corpus_tokenizer and corpus_tokenizer.kind != "numbers"
             if is_known and not tokenizer.has_same_vocabulary(corpus_tokenizer):
                 raise UserError(
                     "the corpus has other tokens than the pretrained model: prepare it anew"
                 )
-            experiment = dataclasses.replace(experiment, model=model, init_from=init_from)
+            experiment = dataclasses.replace(experiment, model=init.config, init_from=init.settings)
         else:
             settings, tokenizer, min_size = experiment.tokenizer, corpus_tokenizer, 0
             if isinstance(data, Corpus):

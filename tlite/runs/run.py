@@ -41,6 +41,7 @@ from tlite.training.config import user_functions
 from tlite.training.loop import fit
 from tlite.training.losses import CrossEntropy
 from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
+from tlite.training.optimizers import select_trainable
 from tlite.training.precision import bfloat16_hardware
 from tlite.training.run_dir import (
     ROOT,
@@ -368,6 +369,8 @@ class Run(abc.ABC):
         """Print the sizes of model and data, the settings of training, folder and warnings."""
         trainer, config, model = self.trainer, self.experiment.training, self.experiment.model
         sizes = {"parameters": trainer.num_parameters, "arrays": len(trainer.shapes)}
+        trained = sum(a.size for a in select_trainable(config, trainer.shapes).values())
+        sizes |= {"trained": trained} if trained < trainer.num_parameters else {}
         sizes |= {"vocabulary": len(self.tokenizer)}
         sizes |= {n.replace(" ", "_"): v for n, v in self.dir.data.items() if isinstance(v, int)}
         print(" ".join(f"{name}={value:,}" for name, value in sizes.items()))

@@ -107,9 +107,11 @@ class UpdateConfig:
     trainable: str | None = None
     """Patterns, separated by spaces, of the names of parameters that are trained, such as
     "head.* *.bias"; the others have no gradient and no optimizer state. None: all, or with low_rank
-    its updates alone."""
+    its updates and the new head of a pretrained classifier."""
     low_rank: LowRank | None = None
-    """Low-rank updates (LoRA) of frozen matrices; they are always trained."""
+    """Low-rank updates (LoRA) of frozen matrices: LowRank("*.attention.*", rank=8), or a pattern of
+    names. They are always trained, and merged into the matrices when a model is loaded or exported:
+    --low-rank "*.query.* *.value.*" --low-rank.rank 4."""
 
 
 @dataclass(frozen=True)

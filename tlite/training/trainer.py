@@ -273,7 +273,7 @@ class Trainer:
         is_allocated = callable(self._data) or "loader" in self.__dict__
         check_fits(
             f"training {number}{self.num_parameters:,} parameters",
-            bytes_per_device((state, state.parameters)),  # gradients have the parameters' sizes
+            bytes_per_device((state, select_trainable(self.config, state.parameters))),  # gradients
             self.mesh.local_devices,
             replicated=0 if is_allocated else sum(a.nbytes for a in jax.tree.leaves(self._data)),
         )
