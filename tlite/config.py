@@ -6,7 +6,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from tlite.user_code import describe_code, find_code, is_user_code
 
@@ -19,42 +19,72 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
         raise ValueError(f"{name} must be at most {most:,}, not {value}")
 
 
-def validate_fields(
-    config, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = ""
-) -> None:
-    """Check the words and booleans of a dataclass, and the numbers in the fields named.
+class Config:
+    """Base class of frozen dataclasses whose fields are checked when an instance is made.
+
+    Words and booleans are always checked; numbers by the class keywords, which name fields:
+    `class Dropout(Config, rates="rate")`. A subclass adds to those of its bases.
 
     Args:
         sizes: at least 1, or None.
         counts: at least 0.
         positive: finite numbers above 0, or None.
         rates: dropout rates, in [0, 1).
+    """
+
+    _limits: ClassVar[dict[str, str]] = dict.fromkeys(("sizes", "counts", "positive", "rates"), "")
+
+    def __init_subclass__(
+        cls, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = "", **kwargs
+    ):
+        super().__init_subclass__(**kwargs)
+        names = {"sizes": sizes, "counts": counts, "positive": positive, "rates": rates}
+        cls._limits = {limit: f"{cls._limits[limit]} {names[limit]}" for limit in names}
+
+    def __post_init__(self):
+        """Raise a `ValueError` for a value that is not allowed; field and value are named."""
+        for field in dataclasses.fields(self):
+            kinds = alternatives(field.type)
+            if bool in kinds or Literal in map(get_origin, kinds):
+                try:
+                    from_dict(field.type, getattr(self, field.name))
+                except ValueError as error:
+                    raise ValueError(f"{field.name}: {error}") from error
+        for name in self._limits["sizes"].split():
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
+        for name in self._limits["counts"].split():
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+            check_size(name, max(getattr(self, name), 1))
+        for name in self._limits["positive"].split():
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive, not {value}")
+        for name in self._limits["rates"].split():
+            if not 0 <= getattr(self, name) < 1:
+                label = "dropout rate" if name == "dropout" else name.replace("_", " ")
+                raise ValueError(f"the {label} must be in [0, 1), not {getattr(self, name)}")
+
+
+def resolve_word(field: str, words: Mapping[str, Any], arguments: str, value: Any) -> Any:
+    """Return what a word stands for, or a function as it is.
+
+    Args:
+        field: name of the field, for messages.
+        words: what each word stands for.
+        arguments: what the function must be a function of.
 
     Raises:
-        ValueError: a value is not allowed; field and value are named.
+        ValueError: the value is neither a known word nor a function.
     """
-    for field in dataclasses.fields(config):
-        kinds = alternatives(field.type)
-        if bool in kinds or Literal in map(get_origin, kinds):
-            try:
-                from_dict(field.type, getattr(config, field.name))
-            except ValueError as error:
-                raise ValueError(f"{field.name}: {error}") from error
-    for name in sizes.split():
-        if getattr(config, name) is not None:
-            check_size(name, getattr(config, name))
-    for name in counts.split():
-        if getattr(config, name) < 0:
-            raise ValueError(f"{name} must not be negative, not {getattr(config, name)}")
-        check_size(name, max(getattr(config, name), 1))
-    for name in positive.split():
-        value = getattr(config, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} must be positive, not {value}")
-    for name in rates.split():
-        if not 0 <= getattr(config, name) < 1:
-            label = "dropout rate" if name == "dropout" else name.replace("_", " ")
-            raise ValueError(f"the {label} must be in [0, 1), not {getattr(config, name)}")
+    if isinstance(value, str):
+        if value not in words:
+            raise ValueError(f"{field} must be one of {', '.join(words)}, not {value!r}")
+        return words[value]
+    if isinstance(value, type) or not callable(value):
+        raise ValueError(f"{field} must be a word or a function of {arguments}: {value!r}")
+    return value
 
 
 def to_dict(config: Any) -> Any:

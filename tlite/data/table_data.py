@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.config import validate_fields
+from tlite.config import Config
 from tlite.data.reading import Split, find, is_table, kind_of, locate
 from tlite.data.tables import (
     file_rows,
@@ -34,7 +34,7 @@ SHARD_NUMBER = re.compile(r"-\d+(?=-of-\d+\.)")
 
 
 @dataclass(frozen=True)
-class TableData:
+class TableData(Config):
     """Tables (CSV, TSV, JSON Lines, Parquet), or a set on the hub, in parts."""
 
     path: str = ""
@@ -64,9 +64,6 @@ class TableData:
     """The kinds of its files without columns."""
     all_rows: ClassVar[Callable[..., Iterator[tuple[str, ...]]]]
     """Of a kind of rows a method: those of the files, or splits, that are given for a part."""
-
-    def __post_init__(self):
-        validate_fields(self)
 
     def input_paths(self, part: Split, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more.

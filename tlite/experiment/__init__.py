@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tlite.distributed as distributed
-from tlite.config import check_size, validate_fields
+from tlite.config import Config, check_size
 from tlite.data.corpus import Corpus
 from tlite.data.reading import locate
 from tlite.data.sources import BuiltinText, TextSource
@@ -80,7 +80,7 @@ def tokenizer_named(name: str) -> TextTokenizer:
 
 
 @dataclass(frozen=True)
-class BaseExperiment:
+class BaseExperiment(Config):
     """Base class of experiments; derive your own experiments from one of its subclasses."""
 
     data_needs: ClassVar[tuple[str, ...]] = ()
@@ -90,6 +90,7 @@ class BaseExperiment:
     """Name of the folder of its runs."""
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.name.strip() or not self.name.isprintable():
             raise ValueError(f"name must be printable, not {self.name!r}")
 

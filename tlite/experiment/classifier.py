@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from tlite.config import check_size, validate_fields
+from tlite.config import Config, check_size
 from tlite.data.examples import LabelledText
 from tlite.data.reading import locate
 from tlite.data.synthetic import SyntheticReviews
@@ -50,7 +50,13 @@ class Subwords:
 
 
 @dataclass(frozen=True)
-class Pretraining:
+class Pretraining(
+    Config,
+    counts="pretraining_steps",
+    sizes="pretraining_batch_size",
+    positive="pretraining_learning_rate",
+    rates="pretraining_dropout",
+):
     """Pretrain the embedding and the blocks of a classifier as a generator of its texts."""
 
     pretraining_steps: int = 2000
@@ -64,18 +70,9 @@ class Pretraining:
     unlabelled: tuple[str, ...] = ()
     """Files of further texts, whose labels are ignored."""
 
-    def __post_init__(self):
-        validate_fields(
-            self,
-            counts="pretraining_steps",
-            sizes="pretraining_batch_size",
-            positive="pretraining_learning_rate",
-            rates="pretraining_dropout",
-        )
-
 
 @dataclass(frozen=True)
-class ClassifierExperiment(BaseExperiment):
+class ClassifierExperiment(BaseExperiment, counts="sentences", positive="ngram_l2"):
     """Train a classifier to predict the labels of texts."""
 
     data_needs: ClassVar[tuple[str, ...]] = ("classes", "examples")
@@ -102,7 +99,6 @@ class ClassifierExperiment(BaseExperiment):
 
     def __post_init__(self):
         super().__post_init__()
-        validate_fields(self, counts="sentences", positive="ngram_l2")
         if self.pretraining and self.init_from:
             raise ValueError("pretraining and init_from exclude each other: leave one out")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tlite.config import check_size, validate_fields
+from tlite.config import check_size
 from tlite.data.examples import ParallelText
 from tlite.data.synthetic import CopyTask, NumberWords
 from tlite.experiment import MAX_SUBWORDS, BaseExperiment
@@ -27,7 +27,7 @@ class PairSubwords:
 
 
 @dataclass(frozen=True)
-class TranslatorExperiment(BaseExperiment):
+class TranslatorExperiment(BaseExperiment, sizes="beam", counts="bleu_sentences"):
     """Train a `Seq2Seq` to translate sentences."""
 
     data_needs: ClassVar[tuple[str, ...]] = ("pairs",)
@@ -54,7 +54,6 @@ class TranslatorExperiment(BaseExperiment):
 
     def __post_init__(self):
         super().__post_init__()
-        validate_fields(self, sizes="beam", counts="bleu_sentences")
         check_size("buckets", self.buckets, 1000)  # each is compiled separately
         if self.training.per_device_batch_size:
             raise ValueError("per_device_batch_size must be 0: batches are counted in tokens")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 import tlite.functional as F
-from tlite.config import validate_fields
+from tlite.config import Config
 from tlite.functional.layers import widen
 from tlite.models.components import Projection, Sinusoidal
 from tlite.models.config import PositionsField, TransformerConfig, component
@@ -23,7 +23,7 @@ WIDE_SCALE = 3.0  # lets large weights of the linear model develop in as few tra
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Config):
     """How the vectors of a text's tokens become one vector; see `pool`."""
 
     method: Literal["dense", "mean", "attention", "first"] = "dense"
@@ -32,7 +32,7 @@ class Pool:
     """Layer between the pool and the head."""
 
     def __post_init__(self):
-        validate_fields(self)
+        super().__post_init__()
         if self.projection and self.method == "dense":
             raise ValueError("pool.projection needs a pool.method other than 'dense'")
 
@@ -93,7 +93,7 @@ def pool(
 
 
 @dataclass(frozen=True)
-class Wide:
+class Wide(Config, counts="bigrams num_word_ngrams num_character_ngrams"):
     """Linear models of words and n-grams, whose logits are added to the transformer's.
 
     "Wide & deep learning" (Cheng et al. 2016).
@@ -107,16 +107,13 @@ class Wide:
     num_character_ngrams: int = 0
     """Character n-grams of that model; set from the data."""
 
-    def __post_init__(self):
-        validate_fields(self, counts="bigrams num_word_ngrams num_character_ngrams")
-
     @property
     def has_ngrams(self) -> bool:
         return self.num_word_ngrams > 0 or self.num_character_ngrams > 0
 
 
 @dataclass(frozen=True)
-class ClassifierConfig(TransformerConfig):
+class ClassifierConfig(TransformerConfig, counts="num_classes"):
     """Sizes and components of a classifier (`SequenceClassifier`)."""
 
     num_classes: int = 0
@@ -133,10 +130,6 @@ class ClassifierConfig(TransformerConfig):
     """Bias of the head; None: the model's `bias`."""
     wide: Wide = Wide()
     """Linear models beside the transformer."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        validate_fields(self, counts="num_classes")
 
 
 class SequenceClassifier(Transformer):

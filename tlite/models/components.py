@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tlite.config import check_size, validate_fields
+from tlite.config import Config, check_size
 
 Activation = Literal["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh"] | Callable
 """A key of `functional.ACTIVATIONS`, or a function."""
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(Config, positive="epsilon"):
     """Layer norm (Ba et al. 2016) or RMS norm (Zhang and Sennrich 2019).
 
     A function of your own gets (params, x (..., D)) and returns x. Its `params` are those of layer
@@ -38,7 +38,7 @@ class Norm:
     """RMS norm: added to the scale, so that weight decay pulls the scale to it (Gemma: 1)."""
 
     def __post_init__(self):
-        validate_fields(self, positive="epsilon")
+        super().__post_init__()
         if self.offset and self.method == "layer":
             raise ValueError("the scale of layer norm has no offset")
 
@@ -51,7 +51,13 @@ class NormFunction:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(
+    Config,
+    sizes="num_kv_heads head_dim",
+    counts="query_chunk_size",
+    positive="softcap scale",
+    rates="dropout",
+):
     """Multi-head attention ("Attention is all you need", section 3.2.2).
 
     A function of your own gets (query (..., H, T, K), key and value (..., H, S, K), mask), the mask
@@ -98,8 +104,7 @@ class Attention:
     """Initialize the output layer to 0, so that the layer adds nothing at first."""
 
     def __post_init__(self):
-        sizes, counts = "num_kv_heads head_dim", "query_chunk_size"
-        validate_fields(self, sizes=sizes, counts=counts, positive="softcap scale", rates="dropout")
+        super().__post_init__()
         if self.query_chunk_size and self.function not in ("exact", "mixed", "auto"):
             raise ValueError("query_chunk_size needs attention 'exact' or 'mixed'")
         is_fast = self.function in ("mixed", "fused") or self.query_chunk_size
@@ -110,7 +115,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class FeedForward:
+class FeedForward(Config, sizes="mlp_dim", rates="dropout"):
     """Two linear layers with an activation between ("Attention is all you need", eq. 2).
 
     An activation of your own gets x (..., T, F) and returns the same shape. A function in place of
@@ -138,9 +143,6 @@ class FeedForward:
     zero_output: bool = False
     """Initialize the output layer to 0, so that the layer adds nothing at first."""
 
-    def __post_init__(self):
-        validate_fields(self, sizes="mlp_dim", rates="dropout")
-
 
 @dataclass(frozen=True)
 class FeedForwardFunction:
@@ -150,7 +152,7 @@ class FeedForwardFunction:
 
 
 @dataclass(frozen=True)
-class Positions:
+class Positions(Config):
     """Position encoding: added to the embeddings, or changing the scores of attention.
 
     A function of your own gets (positions (..., T), D) and returns what is added to the embeddings,
@@ -189,14 +191,11 @@ class NoPositions(Positions):
 
 
 @dataclass(frozen=True)
-class Learned(Positions):
+class Learned(Positions, counts="offset"):
     """A learned vector for each position, added to the embedding."""
 
     offset: int = 0
     """Row of the table for the first token."""
-
-    def __post_init__(self):
-        validate_fields(self, counts="offset")
 
 
 @dataclass(frozen=True)
@@ -206,12 +205,14 @@ class Sinusoidal(Positions):
     split: bool = False
     """All sines before all cosines."""
 
-    def __post_init__(self):
-        validate_fields(self)
-
 
 @dataclass(frozen=True)
-class RotaryScaling:
+class RotaryScaling(
+    Config,
+    sizes="original_context",
+    positive="factor attention_factor beta_fast beta_slow "
+    "low_frequency_factor high_frequency_factor",
+):
     """Scaling of rotary frequencies for contexts longer than the one trained on."""
 
     method: Literal["linear", "llama3", "yarn"] = "linear"
@@ -231,14 +232,9 @@ class RotaryScaling:
     attention_factor: float | None = None
     """YaRN: factor of queries and keys; None: 0.1 ln(factor) + 1."""
 
-    def __post_init__(self):
-        periods = "low_frequency_factor high_frequency_factor beta_fast beta_slow"
-        positive = f"factor {periods} attention_factor"
-        validate_fields(self, sizes="original_context", positive=positive)
-
 
 @dataclass(frozen=True)
-class Rotary(Positions):
+class Rotary(Positions, positive="base local_base"):
     """Rotary position embedding (Su et al. 2021, section 3.2.2).
 
     Each pair of columns (2i, 2i + 1) of a head's query or key at position p is rotated by the angle
@@ -252,12 +248,9 @@ class Rotary(Positions):
     scaling: RotaryScaling | None = None
     """Scaling for longer contexts."""
 
-    def __post_init__(self):
-        validate_fields(self, positive="base local_base")
-
 
 @dataclass(frozen=True)
-class Relative(Positions):
+class Relative(Positions, sizes="num_buckets max_distance"):
     """Learned bias of scores by relative position (T5; Raffel et al. 2020, section 2.1)."""
 
     adds_bias = True
@@ -268,7 +261,7 @@ class Relative(Positions):
     """Largest distance with its own bucket; larger ones share the last."""
 
     def __post_init__(self):
-        validate_fields(self, sizes="num_buckets max_distance")
+        super().__post_init__()
         if not 4 <= (buckets := self.num_buckets) < 2 * self.max_distance:
             raise ValueError(f"num_buckets ({buckets}) must be at least 4 and below 2 max_distance")
 
@@ -288,7 +281,7 @@ class PositionsFunction(Positions):
 
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(Config, counts="type_vocab_size", positive="init_std", rates="word_dropout"):
     """A table of vectors, one for each token."""
 
     init_std: float | None = None
@@ -302,12 +295,9 @@ class Embedding:
     word_dropout: float = 0.0
     """Probability that a classifier hides a word in training."""
 
-    def __post_init__(self):
-        validate_fields(self, counts="type_vocab_size", positive="init_std", rates="word_dropout")
-
 
 @dataclass(frozen=True, kw_only=True)
-class OutputLayer:
+class OutputLayer(Config):
     """Logits of tokens: a linear layer, or products with the embedding (Press and Wolf 2017)."""
 
     bias: bool | None = None
@@ -318,7 +308,7 @@ class OutputLayer:
 
 
 @dataclass(frozen=True)
-class LMHead(OutputLayer):
+class LMHead(OutputLayer, positive="softcap"):
     """Output layer of a language model."""
 
     tied: bool = False
@@ -326,12 +316,9 @@ class LMHead(OutputLayer):
     softcap: float | None = None
     """Bound logits by c tanh(logit / c)."""
 
-    def __post_init__(self):
-        validate_fields(self, positive="softcap")
-
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Config):
     """A layer before the head: norm(activation(x W + b)). The defaults are BERT's."""
 
     activation: Activation = "gelu_exact"
@@ -341,12 +328,9 @@ class Projection:
     norm: bool = True
     """Norm after the activation."""
 
-    def __post_init__(self):
-        validate_fields(self)
-
 
 @dataclass(frozen=True)
-class Block:
+class Block(Config):
     """Attention and feed-forward layer, each with a residual connection and a norm (block.py).
 
     A block of your own derives from this class; its call gets (params, x (..., T, D), inputs), and
@@ -375,12 +359,9 @@ class Block:
     )
     """Attention layer of this block, for patterns of different blocks; None: the model's."""
 
-    def __post_init__(self):
-        validate_fields(self)
-
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(Config):
     """Loop over the blocks."""
 
     scan: bool = False
@@ -388,6 +369,3 @@ class Loop:
     parameters are stacked: `blocks.attention.query.kernel` (L, I, O)."""
     remat: bool = False
     """Recompute blocks in the backward pass instead of storing their intermediate values."""
-
-    def __post_init__(self):
-        validate_fields(self)

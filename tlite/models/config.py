@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tlite.functional as F
-from tlite.config import check_size, validate_fields
+from tlite.config import Config, check_size
 from tlite.models.components import (
     ALiBi,
     Attention,
@@ -132,7 +132,9 @@ def resolve(field: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(
+    Config, sizes="context width num_heads", counts="vocabulary_size", rates="dropout"
+):
     """Sizes and components of a stack of blocks. The defaults are the post-norm model of 2017."""
 
     vocabulary_size: int = 0
@@ -167,8 +169,7 @@ class TransformerConfig:
     def __post_init__(self):
         for field in ("positions", "attention", "feed_forward", "norm", "block"):
             object.__setattr__(self, field, resolve(field, getattr(self, field)))
-        sizes, counts = "context width num_heads", "vocabulary_size"
-        validate_fields(self, sizes=sizes, counts=counts, rates="dropout")
+        super().__post_init__()
         check_size("num_blocks", self.num_blocks, MAX_BLOCKS)
         hash(self)  # a list in a component can't be compared: raise here
         validate_components(self)

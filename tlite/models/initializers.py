@@ -6,12 +6,14 @@ A word stands for a distribution of all matrices; a function is a jax initialize
 
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from tlite.config import resolve_word
 from tlite.models.parameters import IN_BLOCK, is_matrix, is_stacked, shape_in_block
 
 Initializer = Callable[[Key[Array, ""], tuple[int, ...], Any], Array]
@@ -27,18 +29,10 @@ WITH_TABLES = "normal", "gpt2"
 """Words that stand for the values of embeddings and positions, too."""
 
 
-def resolve_init(value: Any) -> Any:
-    """Return a word or a function (key, shape, dtype) as it is.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(value, str):
-        if value not in {"default", *WORDS}:
-            raise ValueError(f"init must be one of default, {', '.join(WORDS)}, not {value!r}")
-    elif isinstance(value, type) or not callable(value):
-        raise ValueError(f"init must be a word or a function (key, shape, dtype): {value!r}")
-    return value
+resolve_init = partial(
+    resolve_word, "init", {word: word for word in ("default", *WORDS)}, "(key, shape, dtype)"
+)
+"""Return a word or a function of (key, shape, dtype) as it is."""
 
 
 def draw_initial_values(

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 import tlite.functional as F
-from tlite.config import validate_fields
+from tlite.config import Config
 from tlite.functional.random import mix
 
 
@@ -94,7 +94,7 @@ def log_count_ratios(counts: Float[Array, "V C"], smoothing: float = 1.0) -> Flo
 
 
 @dataclass(frozen=True)
-class LogisticConfig:
+class LogisticConfig(Config, sizes="context", counts="vocabulary_size num_classes bigrams"):
     """Sizes of a logistic regression on bags of words."""
 
     vocabulary_size: int = 0
@@ -105,9 +105,6 @@ class LogisticConfig:
     """Number of tokens T to which a text is truncated."""
     bigrams: int = 0
     """Number of weights for hashed bigrams of words; 0: no bigrams."""
-
-    def __post_init__(self):
-        validate_fields(self, sizes="context", counts="vocabulary_size num_classes bigrams")
 
 
 class LogisticRegression(nnx.Module):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from tlite.config import validate_fields
+from tlite.config import Config
 from tlite.models.initializers import draw_by_name
 from tlite.models.parameters import is_matrix
 
@@ -23,7 +23,7 @@ A, B = "lora_a", "lora_b"
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Config, sizes="rank", positive="alpha"):
     """Low-rank updates of frozen matrices.
 
     >>> LowRank("*.query.* *.value.*", rank=4)  # all attention layers, as in the paper
@@ -36,9 +36,6 @@ class LowRank:
     """Rank of the update."""
     alpha: float = 16.0
     """The update is alpha / rank times A B."""
-
-    def __post_init__(self):
-        validate_fields(self, sizes="rank", positive="alpha")
 
     def matches(self, name: str, array: Any) -> bool:
         """True if the array is a matrix with a low-rank update."""

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 import tlite.functional as F
-from tlite.config import check_size, validate_fields
+from tlite.config import Config, check_size
 from tlite.models.block import apply_layer
 from tlite.models.components import Embedding, FeedForward, OutputLayer, Sinusoidal
 from tlite.models.config import (
@@ -41,7 +41,7 @@ START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 
 
 @dataclass(frozen=True)
-class SpecialTokens:
+class SpecialTokens(Config, counts="pad_id"):
     """Ids of special tokens."""
 
     pad_id: int = 0
@@ -54,13 +54,13 @@ class SpecialTokens:
     """First token of every translation; None: the most probable one."""
 
     def __post_init__(self):
-        validate_fields(self, counts="pad_id")
+        super().__post_init__()
         if self.pad_id == (END_ID if self.eos_id is None else self.eos_id):
             raise ValueError(f"pad_id and eos_id can't both be {self.pad_id}")
 
 
 @dataclass(frozen=True)
-class TranslatorHead(OutputLayer):
+class TranslatorHead(OutputLayer, positive="scale"):
     """Output layer of an encoder-decoder."""
 
     embeddings: Literal["separate", "shared", "tied"] = "tied"
@@ -68,12 +68,9 @@ class TranslatorHead(OutputLayer):
     scale: float = 1.0
     """Factor of the vectors before the output layer."""
 
-    def __post_init__(self):
-        validate_fields(self, positive="scale")
-
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(TransformerConfig):
+class Seq2SeqConfig(TransformerConfig, counts="source_vocabulary_size"):
     """Sizes and components of an encoder-decoder (`Seq2Seq`).
 
     `vocabulary_size` is the target's, `num_blocks` the encoder's. The defaults are those of the
@@ -97,7 +94,6 @@ class Seq2SeqConfig(TransformerConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        validate_fields(self, counts="source_vocabulary_size")
         check_size("decoder_blocks", self.num_decoder_blocks, MAX_BLOCKS)
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.head.embeddings != "separate" and sizes[0] != sizes[1]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tlite.config import from_dict, validate_fields
+from tlite.config import Config, from_dict
 from tlite.models.initializers import WORDS, resolve_init
 from tlite.models.low_rank import LowRank
 from tlite.training.losses import LOSSES, CrossEntropy, Focal, resolve_loss
@@ -32,7 +32,7 @@ def word_field(default: Any, parse: Callable, words: Iterable[str]) -> Any:
 
 
 @dataclass(frozen=True)
-class ParameterGroup:
+class ParameterGroup(Config, positive="learning_rate_factor"):
     """Settings of the parameters whose dotted names match a pattern; None: the config's.
 
     The first group that matches a parameter decides. `tlite plan --parameters` lists the names.
@@ -50,7 +50,7 @@ class ParameterGroup:
     """Initial values of all arrays of the group: a word or a jax initializer."""
 
     def __post_init__(self):
-        validate_fields(self, positive="learning_rate_factor")
+        super().__post_init__()
         if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must not be negative or infinite: {self.weight_decay}")
         if self.optimizer is not None:
@@ -62,7 +62,12 @@ class ParameterGroup:
 
 
 @dataclass(frozen=True)
-class UpdateConfig:
+class UpdateConfig(
+    Config,
+    sizes="steps batch_size gradient_accumulation_steps",
+    counts="warmup_steps per_device_batch_size",
+    positive="clip_norm",
+):
     """One update of the parameters: batches, loss, optimizer and schedule."""
 
     steps: int = 5000
@@ -115,7 +120,9 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True)
-class TrainingConfig(UpdateConfig):
+class TrainingConfig(
+    UpdateConfig, sizes="seeds evaluate_every max_to_keep fsdp_inner", counts="patience"
+):
     """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
 
     best_metric: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
@@ -146,9 +153,7 @@ class TrainingConfig(UpdateConfig):
     """Log gradient norm, parameter norm and update-to-parameter ratio of every step."""
 
     def __post_init__(self):
-        sizes = "steps batch_size gradient_accumulation_steps seeds evaluate_every max_to_keep"
-        counts = "warmup_steps patience per_device_batch_size"
-        validate_fields(self, sizes=f"{sizes} fsdp_inner", counts=counts, positive="clip_norm")
+        super().__post_init__()
         for name in ("learning_rate", "weight_decay", "aux_weight", "save_every_minutes"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")

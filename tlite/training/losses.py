@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from jaxtyping import Array, Float, Int
 
 import tlite.functional as F
-from tlite.config import validate_fields
+from tlite.config import Config, resolve_word
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Config, rates="label_smoothing z_loss"):
     """Cross-entropy of each target, with label smoothing and z-loss."""
 
     label_smoothing: float = 0.0
@@ -19,9 +19,6 @@ class CrossEntropy:
     z_loss: float = 0.0
     """Factor of the squared logarithm of the sum of exp(logits) (`functional.z_loss`); 1e-4 is
     usual."""
-
-    def __post_init__(self):
-        validate_fields(self, rates="label_smoothing z_loss")
 
     def __call__(
         self, logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"]
@@ -31,14 +28,11 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True)
-class Focal:
+class Focal(Config, positive="gamma"):
     """Focal loss: targets that are predicted well count less (`functional.focal_loss`)."""
 
     gamma: float = 2.0
     """Exponent; 0 is the cross-entropy."""
-
-    def __post_init__(self):
-        validate_fields(self, positive="gamma")
 
     def __call__(
         self, logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"]
@@ -50,16 +44,5 @@ LOSSES: dict[str, Callable] = {"cross_entropy": CrossEntropy(), "focal": Focal()
 """What the words for `TrainingConfig.loss` stand for."""
 
 
-def resolve_loss(value: Any) -> Callable:
-    """Return the loss for a word, or a function of (logits, targets) as it is.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(value, str):
-        if value not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {value!r}")
-        return LOSSES[value]
-    if isinstance(value, type) or not callable(value):
-        raise ValueError(f"loss must be a word or a function of (logits, targets): {value!r}")
-    return value
+resolve_loss = partial(resolve_word, "loss", LOSSES, "(logits, targets)")
+"""Return the loss for a word, or a function of (logits, targets) as it is."""

@@ -17,7 +17,7 @@ import optax
 import optax.contrib
 from jaxtyping import Array, Float, PyTree
 
-from tlite.config import validate_fields
+from tlite.config import Config, resolve_word
 from tlite.models.low_rank import is_low_rank_update
 from tlite.models.parameters import is_matrix, shape_in_block
 
@@ -25,7 +25,7 @@ Rate = float | Float[Array, ""]
 Mask = Callable[[dict[str, Any]], dict[str, bool]]
 
 
-class Rule(abc.ABC):
+class Rule(Config, abc.ABC):
     """An optimizer of tlite, which applies weight decay itself."""
 
     @abc.abstractmethod
@@ -54,7 +54,7 @@ class DecoupledRule(Rule):
 
 
 @dataclass(frozen=True)
-class AdamW(DecoupledRule):
+class AdamW(DecoupledRule, rates="b1 b2", positive="eps"):
     """m / (sqrt(v) + eps), with bias-corrected means (Kingma and Ba 2015)."""
 
     b1: float = 0.9
@@ -64,15 +64,12 @@ class AdamW(DecoupledRule):
     eps: float = 1e-8
     """Added to the root of v."""
 
-    def __post_init__(self):
-        validate_fields(self, rates="b1 b2", positive="eps")
-
     def direction(self) -> optax.GradientTransformation:
         return optax.scale_by_adam(self.b1, self.b2, self.eps)
 
 
 @dataclass(frozen=True)
-class Muon(AdamW):
+class Muon(AdamW, rates="momentum"):
     """Orthogonalised momentum of the matrices of blocks (Jordan et al. 2024); AdamW for the rest.
 
     Its updates are scaled by 0.2 sqrt(max(I, O)) for a matrix (I, O), to about the norm of Adam's:
@@ -82,9 +79,6 @@ class Muon(AdamW):
 
     momentum: float = 0.95
     """Decay rate of the mean gradient of matrices."""
-
-    def __post_init__(self):
-        validate_fields(self, rates="b1 b2 momentum", positive="eps")
 
     def direction(self) -> optax.GradientTransformation:
         def axes(updates):
@@ -107,7 +101,7 @@ def is_muon_matrix(name: str, array) -> bool:
 
 
 @dataclass(frozen=True)
-class Lion(DecoupledRule):
+class Lion(DecoupledRule, rates="b1 b2"):
     """Sign of a mean of gradients (Chen et al. 2023); a third of Adam's learning rate suits it."""
 
     b1: float = 0.9
@@ -115,15 +109,12 @@ class Lion(DecoupledRule):
     b2: float = 0.99
     """Decay rate of the momentum."""
 
-    def __post_init__(self):
-        validate_fields(self, rates="b1 b2")
-
     def direction(self) -> optax.GradientTransformation:
         return optax.scale_by_lion(self.b1, self.b2)
 
 
 @dataclass(frozen=True)
-class SGD(DecoupledRule):
+class SGD(DecoupledRule, rates="momentum"):
     """The gradient, or m = momentum * m + gradient (Polyak 1964; Sutskever et al. 2013)."""
 
     momentum: float = 0.9
@@ -131,15 +122,14 @@ class SGD(DecoupledRule):
     nesterov: bool = False
     """momentum * m + gradient in place of m."""
 
-    def __post_init__(self):
-        validate_fields(self, rates="momentum")
-
     def direction(self) -> optax.GradientTransformation:
         return optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity()
 
 
 @dataclass(frozen=True)
-class Adafactor(DecoupledRule):
+class Adafactor(
+    DecoupledRule, sizes="min_dim_size_to_factor", rates="decay_rate", positive="clipping_threshold"
+):
     """Adam's scaling from row and column means of squared gradients (Shazeer and Stern 2018)."""
 
     decay_rate: float = 0.8
@@ -148,14 +138,6 @@ class Adafactor(DecoupledRule):
     """Smaller arrays keep the squares of all elements."""
     clipping_threshold: float = 1.0
     """Largest root mean square of an array's update."""
-
-    def __post_init__(self):
-        validate_fields(
-            self,
-            sizes="min_dim_size_to_factor",
-            rates="decay_rate",
-            positive="clipping_threshold",
-        )
 
     def direction(self) -> optax.GradientTransformation:
         return optax.chain(
@@ -175,7 +157,7 @@ class ScheduleFreeState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScheduleFree(Rule):
+class ScheduleFree(Rule, rates="b1 b2", positive="eps"):
     """AdamW without a schedule, by averaging (Defazio et al. 2024, "The Road Less Scheduled").
 
     The parameters x are a weighted mean of the iterates z, and the gradient is taken between both,
@@ -191,9 +173,6 @@ class ScheduleFree(Rule):
     """Decay rate of the mean squared gradient v."""
     eps: float = 1e-8
     """Added to the root of v."""
-
-    def __post_init__(self):
-        validate_fields(self, rates="b1 b2", positive="eps")
 
     def __call__(
         self, learning_rate: Rate, weight_decay: float = 0.0, mask: Mask | None = None
@@ -240,18 +219,12 @@ def resolve_optimizer(value: Any) -> Callable:
     Raises:
         ValueError: it is neither.
     """
-    if isinstance(value, str):
-        if value not in OPTIMIZERS:
-            raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, not {value!r}")
-        return OPTIMIZERS[value]
     if isinstance(value, optax.GradientTransformation):
         raise ValueError(
             "optimizer must be a function of the learning rate, such as optax.sgd or "
             "partial(optax.adamw, b2=0.95): not what it returns"
         )
-    if isinstance(value, type) or not callable(value):
-        raise ValueError(f"optimizer must be a word or a function of the learning rate: {value!r}")
-    return value
+    return resolve_word("optimizer", OPTIMIZERS, "the learning rate", value)
 
 
 def match(patterns: str, name: str) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from tlite.config import resolve_word
+
 Step = Int[Array, ""] | np.integer
 
 
@@ -76,15 +78,5 @@ def learning_rates(config: Any) -> dict[str, Float[np.ndarray, "steps"]]:
     return {f"peak {config.learning_rate:g}": np.asarray(rates)}
 
 
-def resolve_schedule(value: Any) -> Any:
-    """Return a word or a function of the step as it is.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(value, str):
-        if value not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, not {value!r}")
-    elif isinstance(value, type) or not callable(value):
-        raise ValueError(f"schedule must be a word or a function of the step: {value!r}")
-    return value
+resolve_schedule = partial(resolve_word, "schedule", {word: word for word in SCHEDULES}, "the step")
+"""Return a word or a function of the step as it is."""
