@@ -4,7 +4,8 @@ Packages and functions (`tlite.models`, `tlite.load`) are imported when they are
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tlite import (
@@ -45,12 +46,24 @@ FUNCTIONS = {
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 
 
-def __getattr__(name: str):
-    if name in FOLDERS:
-        return importlib.import_module(f"tlite.{name}")
-    if name in FUNCTIONS:
-        return getattr(importlib.import_module(FUNCTIONS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def import_lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports public names when they are used.
+
+    Args:
+        package: its `__name__`.
+        modules: for each name the module that defines it, or that it is.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    return get
+
+
+__getattr__ = import_lazily(__name__, {name: f"tlite.{name}" for name in FOLDERS} | FUNCTIONS)
 
 
 def __dir__() -> list[str]:

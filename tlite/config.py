@@ -39,7 +39,9 @@ class Config:
     ):
         super().__init_subclass__(**kwargs)
         names = {"sizes": sizes, "counts": counts, "positive": positive, "rates": rates}
-        cls._limits = {limit: f"{cls._limits[limit]} {names[limit]}" for limit in names}
+        cls._limits = dict(cls._limits)
+        for limit, fields in names.items():
+            cls._limits[limit] += f" {fields}"
 
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""

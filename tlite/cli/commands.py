@@ -17,7 +17,13 @@ import tlite.distributed as distributed
 from tlite.cli import HELP, parse, parse_known
 from tlite.distributed import devices
 from tlite.errors import UserError, printable, show
-from tlite.runs import experiment_files
+from tlite.runs.experiment_files import (
+    describe_experiments,
+    find_experiment,
+    find_experiments,
+    load_experiment,
+    load_variants,
+)
 from tlite.training.run_dir import (
     LATEST,
     STUDY,
@@ -216,14 +222,14 @@ def train(words: list[str]) -> None:
     """Train an experiment or a study of its variants, or resume one."""
     devices.prepare_devices()
     options, name, words = read_command(Train, words)
-    file = None if name is None else experiment_files.find_experiment(name)
+    file = None if name is None else find_experiment(name)
     if HELP.isdisjoint(words):  # before a file may use a device
         options.initialize()
     if file is None:
         with allow_code(trust=options.trust):
             return options.execute()
     show(f"experiment: {file.resolve()}", flush=True)
-    load = partial(experiment_files.load_variants, file)
+    load = partial(load_variants, file)
     experiment, variants = distributed.raise_in_all_processes(load)
     from tlite.cli.overrides import print_help, read_experiments
     from tlite.runs.run import Run
@@ -256,7 +262,7 @@ def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[st
         return options, name, words
     if kind is Train and any(word.startswith("--resume") for word in words):
         return parse(Resume, words, "tlite train"), None, []
-    known = ", ".join(experiment_files.find_experiments())
+    known = ", ".join(find_experiments())
     if HELP & {*words}:
         about = f"{getdoc(kind)}\n\nexperiments: {known}"
         parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
@@ -273,7 +279,7 @@ def plan(words: list[str]) -> None:
     """Print memory and time of a training step on devices that are not here."""
     devices.prepare_devices()
     options, name, words = read_command(Plan, words)
-    experiment = experiment_files.load_experiment(experiment_files.find_experiment(name))
+    experiment = load_experiment(find_experiment(name))
     import jax
 
     from tlite.cli.overrides import print_help, read_experiments
@@ -299,7 +305,7 @@ def launch(words: list[str]) -> NoReturn:
     options = parse(Launch, words[:at], "tlite launch")
     _, name, _ = read_command(Train, words[at + 1 :])  # an error is printed once
     if name is not None:
-        experiment_files.find_experiment(name)
+        find_experiment(name)
     sys.stdout.flush()
     raise SystemExit(launch(words[at:], options.processes, options.devices_each))
 
@@ -727,7 +733,7 @@ class Experiments:
     """List the experiments: those of tlite, and yours in ./experiments."""
 
     def execute(self) -> None:
-        print_columns(experiment_files.describe_experiments())
+        print_columns(describe_experiments())
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Where examples come from, and how they become batches."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from tlite import import_lazily
 from tlite.data.corpus import Corpus, Tokens
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare
 from tlite.data.windows import contiguous_windows, sample_positions, sample_windows, split_tokens
@@ -44,7 +44,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    if name in FILES:
-        return getattr(importlib.import_module(FILES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_lazily(__name__, FILES)

@@ -1,12 +1,12 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
 import dataclasses
-import importlib
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tlite.distributed as distributed
+from tlite import import_lazily
 from tlite.config import Config, check_size
 from tlite.data.corpus import Corpus
 from tlite.data.reading import locate
@@ -180,22 +180,23 @@ if TYPE_CHECKING:
     Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
 
 FILES = {
-    "ClassifierExperiment": "classifier",
-    "Pretraining": "classifier",
-    "Subwords": "classifier",
-    "Words": "classifier",
-    "PairSubwords": "translator",
-    "TranslatorExperiment": "translator",
+    "ClassifierExperiment": "tlite.experiment.classifier",
+    "Pretraining": "tlite.experiment.classifier",
+    "Subwords": "tlite.experiment.classifier",
+    "Words": "tlite.experiment.classifier",
+    "PairSubwords": "tlite.experiment.translator",
+    "TranslatorExperiment": "tlite.experiment.translator",
 }
-"""File of each name; imported when the name is used."""
+"""Module of each name; imported when the name is used."""
 
 
-def __getattr__(name: str):
-    if name == "Experiment":
-        from tlite.experiment.classifier import ClassifierExperiment
-        from tlite.experiment.translator import TranslatorExperiment
+import_name = import_lazily(__name__, FILES)
 
-        return GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
-    if name in FILES:
-        return getattr(importlib.import_module(f"tlite.experiment.{FILES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name != "Experiment":
+        return import_name(name)
+    from tlite.experiment.classifier import ClassifierExperiment
+    from tlite.experiment.translator import TranslatorExperiment
+
+    return GeneratorExperiment | ClassifierExperiment | TranslatorExperiment

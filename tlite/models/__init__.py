@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from tlite import import_lazily
 from tlite.models.block import BlockParameters, apply_layer, apply_norm, attend, block
 from tlite.models.components import (
     ALiBi,
@@ -82,7 +83,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    if name in FILES:
-        return getattr(importlib.import_module(FILES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_lazily(__name__, FILES)

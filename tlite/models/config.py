@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tlite.functional as F
@@ -179,10 +179,18 @@ class TransformerConfig(
         """Width K of a head."""
         return getattr(self.attention, "head_dim", None) or self.width // self.num_heads
 
-    @property
+    @cached_property
     def blocks(self) -> "tuple[TransformerConfig, ...]":
         """Config of each block, with its own `block` and `attention` of a pattern."""
-        return block_configs(self)
+        pattern, configs = self.block if isinstance(self.block, tuple) else (self.block,), []
+        for block in pattern:
+            alone = dataclasses.replace(block, attention=None)
+            attention = self.attention if block.attention is None else block.attention
+            if (alone, attention) == (self.block, self.attention):
+                configs.append(self)
+            else:
+                configs.append(dataclasses.replace(self, block=alone, attention=attention))
+        return tuple(configs[index % len(configs)] for index in range(self.num_blocks))
 
     @property
     def windows(self) -> list[int]:
@@ -214,25 +222,12 @@ class MaskedConfig(TransformerConfig):
     """Bias of the output layer, which is the embedding."""
 
 
-@lru_cache(maxsize=256)
-def block_configs(config: TransformerConfig) -> tuple[TransformerConfig, ...]:
-    """Return the config of each block, with its own `block` and `attention` of a pattern."""
-    pattern, configs = config.block if isinstance(config.block, tuple) else (config.block,), []
-    for block in pattern:
-        changes = {"block": dataclasses.replace(block, attention=None)}
-        if block.attention is not None:
-            changes["attention"] = block.attention
-        is_same = all(getattr(config, name) == value for name, value in changes.items())
-        configs.append(config if is_same else dataclasses.replace(config, **changes))
-    return tuple(configs[index % len(configs)] for index in range(config.num_blocks))
-
-
 def validate_components(config: TransformerConfig) -> None:
     """Raise a ValueError if components of the config are incompatible."""
     if isinstance(config.block, tuple):
         if len({block.pre_norm for block in config.block}) > 1:
             raise ValueError("the blocks of a pattern must have the same pre_norm")
-        head_dims = {block.head_dim for block in block_configs(config)}
+        head_dims = {block.head_dim for block in config.blocks}
         if len(head_dims) > 1 and isinstance(config.positions, Rotary):
             raise ValueError(f"rotary positions need one head_dim in all blocks, not {head_dims}")
     if config.loop.scan:

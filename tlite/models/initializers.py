@@ -29,9 +29,8 @@ WITH_TABLES = "normal", "gpt2"
 """Words that stand for the values of embeddings and positions, too."""
 
 
-resolve_init = partial(
-    resolve_word, "init", {word: word for word in ("default", *WORDS)}, "(key, shape, dtype)"
-)
+KEPT_WORDS = {"default": "default"} | dict(zip(WORDS, WORDS, strict=True))
+resolve_init = partial(resolve_word, "init", KEPT_WORDS, "(key, shape, dtype)")
 """Return a word or a function of (key, shape, dtype) as it is."""
 
 

@@ -1,7 +1,8 @@
 """Runs: create, train, open, evaluate and compare."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tlite import import_lazily
 
 if TYPE_CHECKING:
     from tlite.runs.classifier import ClassifierRun
@@ -10,19 +11,16 @@ if TYPE_CHECKING:
     from tlite.runs.translator import TranslatorRun
 
 FILES = {
-    "Built": "run",
-    "ClassifierRun": "classifier",
-    "GeneratorRun": "generator",
-    "Run": "run",
-    "TranslatorRun": "translator",
-    "build": "run",
-    "run_class": "run",
+    "Built": "tlite.runs.run",
+    "ClassifierRun": "tlite.runs.classifier",
+    "GeneratorRun": "tlite.runs.generator",
+    "Run": "tlite.runs.run",
+    "TranslatorRun": "tlite.runs.translator",
+    "build": "tlite.runs.run",
+    "run_class": "tlite.runs.run",
 }
-"""File of each name; imported when the name is used, as it imports JAX."""
+"""Module of each name; imported when the name is used, as it imports JAX."""
 __all__ = [*FILES]
 
 
-def __getattr__(name: str):
-    if name in FILES:
-        return getattr(importlib.import_module(f"tlite.runs.{FILES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_lazily(__name__, FILES)

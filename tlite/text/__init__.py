@@ -1,8 +1,8 @@
 """Tokenizers: text to token ids and back."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from tlite import import_lazily
 from tlite.text.characters import ByteTokenizer, CharTokenizer, NumberTokenizer, load_tokenizer
 from tlite.text.tokenizer import PADDING, Tokenizer, pad
 
@@ -36,7 +36,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    if name in FILES:
-        return getattr(importlib.import_module(FILES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_lazily(__name__, FILES)

@@ -1,7 +1,8 @@
 """Training: compiled steps, the loop around them, checkpoints and run folders."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tlite import import_lazily
 
 if TYPE_CHECKING:
     from tlite.models.low_rank import LowRank
@@ -35,10 +36,7 @@ FILES = {
 __all__ = [*FILES]
 
 
-def __getattr__(name: str):
-    if name in FILES:
-        return getattr(importlib.import_module(FILES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_lazily(__name__, FILES)
 
 
 def __dir__() -> list[str]:

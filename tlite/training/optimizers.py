@@ -234,14 +234,16 @@ def match(patterns: str, name: str) -> bool:
 
 def check_patterns(config: Any, names: Sequence[str]) -> None:
     """Raise a `ValueError` if a pattern of the config matches none of the parameters' names."""
-    patterns = [] if config.trainable is None else [("trainable", config.trainable)]
-    patterns += [(f"groups[{i}]", group.pattern) for i, group in enumerate(config.groups)]
-    if empty := [field for field, pattern in patterns if not pattern.split()]:
-        raise ValueError(f"{empty[0]}: the pattern is empty")
-    for field, each in ((f, p) for f, patterns in patterns for p in patterns.split()):
-        if not fnmatch.filter(names, each):
-            known = ", ".join(names[:8])
-            raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
+    patterns = {} if config.trainable is None else {"trainable": config.trainable}
+    for i, group in enumerate(config.groups):
+        patterns[f"groups[{i}]"] = group.pattern
+    for field, pattern in patterns.items():
+        if not pattern.split():
+            raise ValueError(f"{field}: the pattern is empty")
+        for each in pattern.split():
+            if not fnmatch.filter(names, each):
+                known = ", ".join(names[:8])
+                raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
 
 
 def is_trainable(config: Any, name: str, array: Any) -> bool:
@@ -254,20 +256,20 @@ def is_trainable(config: Any, name: str, array: Any) -> bool:
     return is_selected and not config.low_rank.matches(name, array)
 
 
-def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the arrays that get updates, by name."""
-    return {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
-
-
 def split_trainable(config: Any, arrays: dict[str, Any]) -> tuple[dict, dict]:
     """Return the arrays that get updates, and the others, by name."""
-    trained = select_trainable(config, arrays)
+    if config.trainable is None and config.low_rank is None:
+        return arrays, {}
+    trained = {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
     return trained, {name: a for name, a in arrays.items() if name not in trained}
 
 
 def find_group(config: Any, name: str) -> Any:
     """Return the first `ParameterGroup` that matches a name, or None."""
-    return next((group for group in config.groups if match(group.pattern, name)), None)
+    for group in config.groups:
+        if match(group.pattern, name):
+            return group
+    return None
 
 
 def decays(name: str, array) -> bool:

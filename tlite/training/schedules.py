@@ -78,5 +78,6 @@ def learning_rates(config: Any) -> dict[str, Float[np.ndarray, "steps"]]:
     return {f"peak {config.learning_rate:g}": np.asarray(rates)}
 
 
-resolve_schedule = partial(resolve_word, "schedule", {word: word for word in SCHEDULES}, "the step")
+WORDS = dict(zip(SCHEDULES, SCHEDULES, strict=True))  # a config keeps the word
+resolve_schedule = partial(resolve_word, "schedule", WORDS, "the step")
 """Return a word or a function of the step as it is."""

@@ -45,7 +45,9 @@ def make_mesh(
     Raises:
         UserError: a process would have no device.
     """
-    by_process = group_by_process(devices)
+    by_process: dict[int, list] = {}
+    for device in devices:
+        by_process.setdefault(device.process_index, []).append(device)
     available = min(map(len, by_process.values())) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
@@ -69,14 +71,6 @@ def make_mesh(
         )
     used = [device for _, local in sorted(by_process.items()) for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
-
-
-def group_by_process(devices: list) -> dict[int, list]:
-    """Return the devices of each process by its index."""
-    groups: dict[int, list] = {}
-    for device in devices:
-        groups.setdefault(device.process_index, []).append(device)
-    return groups
 
 
 def partition(
