@@ -6,7 +6,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tlite.user_code import describe_code, find_code, is_user_code
 
@@ -32,16 +32,16 @@ class Config:
         rates: dropout rates, in [0, 1).
     """
 
-    _limits: ClassVar[dict[str, str]] = dict.fromkeys(("sizes", "counts", "positive", "rates"), "")
+    _sizes = _counts = _positive = _rates = ""
 
     def __init_subclass__(
         cls, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = "", **kwargs
     ):
         super().__init_subclass__(**kwargs)
-        names = {"sizes": sizes, "counts": counts, "positive": positive, "rates": rates}
-        cls._limits = dict(cls._limits)
-        for limit, fields in names.items():
-            cls._limits[limit] += f" {fields}"
+        cls._sizes += f" {sizes}"
+        cls._counts += f" {counts}"
+        cls._positive += f" {positive}"
+        cls._rates += f" {rates}"
 
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
@@ -52,18 +52,18 @@ class Config:
                     from_dict(field.type, getattr(self, field.name))
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
-        for name in self._limits["sizes"].split():
+        for name in self._sizes.split():
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
-        for name in self._limits["counts"].split():
+        for name in self._counts.split():
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
             check_size(name, max(getattr(self, name), 1))
-        for name in self._limits["positive"].split():
+        for name in self._positive.split():
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, not {value}")
-        for name in self._limits["rates"].split():
+        for name in self._rates.split():
             if not 0 <= getattr(self, name) < 1:
                 label = "dropout rate" if name == "dropout" else name.replace("_", " ")
                 raise ValueError(f"the {label} must be in [0, 1), not {getattr(self, name)}")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from tlite.config import Config
-from tlite.models.initializers import draw_by_name
+from tlite.models.init import draw_by_name
 from tlite.models.parameters import is_matrix
 
 A, B = "lora_a", "lora_b"

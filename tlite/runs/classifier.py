@@ -112,12 +112,11 @@ class ClassifierRun(ExamplesRun):
     def make_task(self) -> Task:
         return classifier_task(self.experiment.model)
 
-    def make_trainer(self) -> Trainer:
+    def training_data(self) -> Any:
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
             tokenizer = tokenizer.without_ngrams()  # the transformer learns without n-grams
-        data = encode_examples(self.experiment, tokenizer, self.data.train)
-        return Trainer(self.make_task(), self.experiment.training, data)
+        return encode_examples(self.experiment, tokenizer, self.data.train)
 
     def batches(self, examples: Iterable[Example]):
         """Return (tokens, labels, weights), each (N, B, ...), of the examples that have a class."""

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,6 @@ from tlite.training.run_dir import RunDir, sha256
 from tlite.training.sharding import out_of_memory
 from tlite.training.step import Task
 from tlite.training.tasks import generator_task, in_batches
-from tlite.training.trainer import Trainer
 
 MAX_LOGITS = 2**27  # elements on a device, per replica
 VOCABULARY_PADDING = 128  # unused embedding rows; some devices multiply padded tables faster
@@ -124,10 +123,9 @@ class GeneratorRun(Run):
         end_id = document_end_id(source, self.tokenizer) if isinstance(source, Corpus) else None
         return generator_task(experiment.model, end_id=end_id)
 
-    def make_trainer(self) -> Trainer:
+    def training_data(self) -> np.ndarray | Callable:
         split = self.data.train
-        data = split.tokens if isinstance(split.tokens, np.ndarray) else split.make_loader
-        return Trainer(self.make_task(), self.experiment.training, data)
+        return split.tokens if isinstance(split.tokens, np.ndarray) else split.make_loader
 
     @cached_property
     def validation_tokens(self) -> np.ndarray:

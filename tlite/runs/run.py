@@ -155,7 +155,8 @@ class Run(abc.ABC):
 
     def __init__(self, dir: RunDir, data: Built):
         self.dir, self.data, self.tokenizer = dir, data, data.tokenizer
-        self.trainer = self.make_trainer()
+        training_data = self.training_data()
+        self.trainer = Trainer(self.make_task(), self.experiment.training, training_data)
         self._last_sums: tuple[int, dict] | None = None
 
     @property
@@ -206,7 +207,6 @@ class Run(abc.ABC):
 
         path = Path(distributed.broadcast_from_process0(write))
         run.dir = dataclasses.replace(run.dir, path=path)
-        remember_code(to_dict(experiment))
         return run
 
     @staticmethod
@@ -227,7 +227,7 @@ class Run(abc.ABC):
         experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)
         kind = run_class(experiment)
-        print_inputs(experiment)
+        print_inputs(experiment)  # they may have been moved since
         data = kind.load_data(experiment)
         fingerprint = kind.fingerprint(data)
         check_same_data(run_dir.path, run_dir.data, fingerprint)
@@ -273,8 +273,8 @@ class Run(abc.ABC):
         """Return the task: initial model, batches, loss and evaluation."""
 
     @abc.abstractmethod
-    def make_trainer(self) -> Trainer:
-        """Return the trainer of `make_task` on the training split."""
+    def training_data(self) -> Any:
+        """Return the trainer's data: arrays of the training split, or a function that loads it."""
 
     @abc.abstractmethod
     def validation(self) -> Any:
@@ -323,7 +323,7 @@ class Run(abc.ABC):
             Interrupted: a signal stopped it; everything is saved.
         """
         self.trainer.check_fits()
-        remember_code(to_dict(self.experiment))  # also of a run that was opened with trust
+        remember_code(to_dict(self.experiment))
         self.print_summary()
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()

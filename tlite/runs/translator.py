@@ -18,7 +18,7 @@ from tlite.runs.reporting import spread
 from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
-from tlite.training import Task, Trainer
+from tlite.training import Task
 from tlite.training.loop import validate
 from tlite.training.run_dir import RunDir
 from tlite.training.tasks import in_batches, make_buckets, padding_share, translator_task
@@ -78,10 +78,10 @@ class TranslatorRun(ExamplesRun):
         except ValueError as error:
             raise UserError(str(error)) from error
 
-    def make_trainer(self) -> Trainer:
+    def training_data(self) -> Any:
         encoded = encode_pairs(self.experiment, self.tokenizer, self.data.train)
         self.buckets = make_buckets(*encoded, self.experiment.buckets)
-        return Trainer(self.make_task(), self.experiment.training, self.buckets)
+        return self.buckets
 
     def batches(self, pairs: list[Pair]):
         """Return (sources, targets), each (N, B, ...), of every pair once."""

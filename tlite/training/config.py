@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tlite.config import Config, from_dict
-from tlite.models.initializers import WORDS, resolve_init
+from tlite.models.init import WORDS, resolve_init
 from tlite.models.low_rank import LowRank
 from tlite.training.losses import LOSSES, CrossEntropy, Focal, resolve_loss
 from tlite.training.optimizers import (

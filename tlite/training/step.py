@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite.functional import fold_in
-from tlite.models.initializers import draw_initial_values
+from tlite.models.init import draw_initial_values
 from tlite.models.low_rank import init_low_rank, merge_low_rank
 from tlite.models.parameters import named_arrays
 from tlite.training.config import TrainingConfig

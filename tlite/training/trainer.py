@@ -40,9 +40,10 @@ from tlite.training.step import Task, TrainState, init_parameters, train_step
 
 
 class Trainer:
-    """`init`, `train` and `evaluate` of a task, each compiled once, when it is called.
+    """`init`, `train` and `evaluate` of a task.
 
-    Optimizer state and data are allocated by `train`; `evaluate` needs only the parameters.
+    The training program is compiled once, by `compile` or the first call of `train`. Data is put on
+    the devices then, and the optimizer's state by `init`; `evaluate` needs only the parameters.
 
     Args:
         data: a pytree of arrays from which `task.draw` takes batches and which is put on the
@@ -99,11 +100,7 @@ class Trainer:
         Args:
             parameters: arrays by name that every seed starts from, without that axis or with it;
                 the others are drawn.
-
-        Raises:
-            UserError: not enough memory.
         """
-        self.check_fits()
         start = {}
         for name, array in (parameters or {}).items():
             shape = self.abstract_state.parameters[name]

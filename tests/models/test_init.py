@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tlite.models import CausalLM, GeneratorConfig, Loop
-from tlite.models.initializers import draw_initial_values, resolve_init
+from tlite.models.init import draw_initial_values, resolve_init
 from tlite.models.parameters import is_matrix, named_arrays, stack_blocks
 
 CONFIG = GeneratorConfig(vocabulary_size=50, context=8, width=64, num_heads=4, num_blocks=3)
