@@ -256,11 +256,16 @@ def is_trainable(config: Any, name: str, array: Any) -> bool:
     return is_selected and not config.low_rank.matches(name, array)
 
 
+def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays that get updates, by name."""
+    if config.trainable is None and config.low_rank is None:
+        return arrays
+    return {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
+
+
 def split_trainable(config: Any, arrays: dict[str, Any]) -> tuple[dict, dict]:
     """Return the arrays that get updates, and the others, by name."""
-    if config.trainable is None and config.low_rank is None:
-        return arrays, {}
-    trained = {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
+    trained = select_trainable(config, arrays)
     return trained, {name: a for name, a in arrays.items() if name not in trained}
 
 

@@ -24,7 +24,7 @@ from tlite.models.parameters import from_named_arrays
 from tlite.models.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
-from tlite.training.optimizers import check_patterns, make_optimizer, split_trainable
+from tlite.training.optimizers import check_patterns, make_optimizer, select_trainable
 from tlite.training.sharding import (
     FSDP,
     MIN_SHARDED_PARAMETERS,
@@ -120,7 +120,7 @@ class Trainer:
         key = jax.random.key(seed)
         parameters = init_parameters(self.task, self.config, key)
         rate = jnp.float32(self.config.learning_rate)
-        trained, _ = split_trainable(self.config, parameters)
+        trained = select_trainable(self.config, parameters)
         return TrainState(parameters, make_optimizer(self.config, rate).init(trained), key, rate)
 
     @cached_property
