@@ -31,8 +31,7 @@ from tlite.models import (
 )
 from tlite.models.inputs import causal_inputs
 from tlite.models.parameters import named_arrays, unstack_blocks
-from tlite.models.sharding import constrain_batch_sharding
-from tlite.models.transformer import embed, run_blocks
+from tlite.models.transformer import constrain_batch_sharding, embed, run_blocks
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}

@@ -218,7 +218,7 @@ class Launch:
     """Devices of each process; None: its share of the CPU's cores, or one GPU."""
 
 
-def train(words: list[str]) -> None:
+def run_train(words: list[str]) -> None:
     """Train an experiment or a study of its variants, or resume one."""
     devices.prepare_devices()
     options, name, words = read_command(Train, words)
@@ -275,7 +275,7 @@ def newest_or_path(word: str) -> Path:
     return find_run(word, studies=True) if str(word) == LATEST else Path(word)
 
 
-def plan(words: list[str]) -> None:
+def run_plan(words: list[str]) -> None:
     """Print memory and time of a training step on devices that are not here."""
     devices.prepare_devices()
     options, name, words = read_command(Plan, words)
@@ -295,7 +295,7 @@ def plan(words: list[str]) -> None:
     plan(experiment, **vars(options))
 
 
-def launch(words: list[str]) -> NoReturn:
+def run_launch(words: list[str]) -> NoReturn:
     """Start several processes that train together."""
     from tlite.distributed.launch import launch
 
@@ -767,9 +767,9 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[list[str]], None]] = {
-    "train": train,
-    "plan": plan,
-    "launch": launch,
+    "train": run_train,
+    "plan": run_plan,
+    "launch": run_launch,
     "prepare": partial(execute, Prepare),
     "evaluate": partial(execute, Evaluate),
     "generate": partial(execute, Generate),

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.core import Tracer
+from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
 import tlite.functional as F
@@ -34,7 +35,8 @@ from tlite.models.inputs import (
     window_inputs,
 )
 from tlite.models.parameters import as_params, set_params
-from tlite.models.sharding import constrain_batch_sharding
+
+BATCH_AXES = "data", "model"  # of a mesh of devices
 
 
 class TransformerKeys(NamedTuple):
@@ -326,3 +328,16 @@ def token_logits(model, embedding, x: Float[Array, "*batch D"], *, tied: bool):
     head, table = model.config.head, embedding.table[...]
     table = table.astype(jnp.bfloat16) if head.product == "mixed" else table
     return F.unembed(table, x, model.head_bias[...] if head.bias else None)
+
+
+def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
+    """Constrain the batch axis to be sharded, so that XLA gathers parameters and not activations.
+
+    Only on a mesh (`jax.set_mesh`) with these axes; the numbers are those of x.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = [a for a in BATCH_AXES if mesh.shape.get(a, 1) > 1]
+    if not axes or any(mesh.axis_types[mesh.axis_names.index(a)] != AxisType.Auto for a in axes):
+        return x
+    spec = PartitionSpec(tuple(axes), *[None] * (x.ndim - 1))
+    return jax.lax.with_sharding_constraint(x, spec)

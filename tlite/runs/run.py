@@ -196,7 +196,8 @@ class Run(abc.ABC):
         experiment, fingerprint = built.experiment, built.fingerprint
         free = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
         path = Path(free)
-        check_same_in_all_processes(experiment, fingerprint)
+        values = {"experiment": to_dict(experiment), "data": fingerprint}
+        distributed.assert_equal_across_processes("run", values)
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
         run.trainer.compile()
 
@@ -231,7 +232,9 @@ class Run(abc.ABC):
         data = kind.load_data(experiment)
         fingerprint = kind.fingerprint(data)
         check_same_data(run_dir.path, run_dir.data, fingerprint)
-        check_same_in_all_processes(experiment, fingerprint, folder=str(run_dir.path.resolve()))
+        values = {"experiment": to_dict(experiment), "data": fingerprint}
+        values["folder"] = str(run_dir.path.resolve())
+        distributed.assert_equal_across_processes("run", values)
         tokenizer = kind.load_tokenizer(run_dir)
         splits = kind.split(experiment, tokenizer, data)
         run = kind(run_dir, Built(experiment, tokenizer, *splits, fingerprint))
@@ -593,12 +596,6 @@ def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
                 f"the data of {path} has changed: {name} was {saved.get(name)} when the run was "
                 f"created and is {fingerprint.get(name)}"
             )
-
-
-def check_same_in_all_processes(experiment: Any, fingerprint: dict, **more: str) -> None:
-    """Raise a `CollectiveError` if the processes disagree on an experiment or its data."""
-    values = {"experiment": to_dict(experiment), "data": fingerprint} | more
-    distributed.assert_equal_across_processes("run", values)
 
 
 # Checkpoints

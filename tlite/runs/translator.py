@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PyTree
 
-from tlite.models.sharding import BATCH_AXES
+from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.sharding import ShardingStrategy, replicate
 

@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 
 from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
 from tlite.models.parameters import is_stacked, shape_in_block
-from tlite.models.sharding import BATCH_AXES
+from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
 AXES = "replica", "data", "model"

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from tlite.errors import UserError
 from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import from_named_arrays
-from tlite.models.sharding import BATCH_AXES
+from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
 from tlite.training.optimizers import check_patterns, make_optimizer, select_trainable
