@@ -40,6 +40,7 @@ BY_LOSS = varied(TRANSLATOR, best_metric="loss")
         ([GENERATOR, GENERATOR], "loss"),
         ([varied(GENERATOR, best_metric="accuracy")] * 2, "accuracy"),
         ([GENERATOR, (GENERATOR, OTHER_TOKENS)], "bits_per_byte"),
+        ([varied(GENERATOR, ema=0.9, best_metric="ema_loss")] * 2, "ema_loss"),
         ([CLASSIFIER, (CLASSIFIER, OTHER_TOKENS)], "accuracy"),
         ([TRANSLATOR, (TRANSLATOR, OTHER_TOKENS)], "bleu"),
         ([BY_LOSS, replace(BY_LOSS, bleu_sentences=10)], "loss"),

@@ -133,19 +133,22 @@ def resume(folder: Path) -> ClassifierRun:
 
 
 def assert_same_state(run: ClassifierRun, other: ClassifierRun) -> None:
-    """Assert equal bits of parameters and optimizers at the end, and equal losses of every step."""
-    states, losses, examples = [], [], []
+    """Assert equal bits of the state at the end, and equal losses of steps and validations."""
+    states, losses, validations, examples = [], [], [], []
     for one in (run, other):
         with Checkpoints(one.dir.checkpoints) as checkpoints:
             replicas, step = restore(one.trainer, checkpoints)
         assert step == one.experiment.training.steps
-        states.append((replicas.parameters, replicas.optimizer))
-        lines = [line for line in read_metrics(one.dir.metrics) if line["split"] == "training"]
+        states.append((replicas.parameters, replicas.optimizer, replicas.ema))
+        lines = read_metrics(one.dir.metrics)
+        validations.append([line for line in lines if line["split"] == "validation"])
+        lines = [line for line in lines if line["split"] == "training"]
         assert [line["step"] for line in lines] == list(range(1, step + 1))
         losses.append([line["loss"] for line in lines])
         examples.append(read_example_scores(one.dir.path))
     jax.tree.map(np.testing.assert_array_equal, *states)
     assert losses[0] == losses[1]
+    assert validations[0] == validations[1]
     assert examples[0].step == examples[1].step
     np.testing.assert_array_equal(*(saved.sums["loss"] for saved in examples))
 

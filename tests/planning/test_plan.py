@@ -67,6 +67,14 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     assert "all-gather" not in out
 
 
+def test_the_moving_average_is_counted():
+    training = dataclasses.replace(TRAINING, ema=0.999)
+    trainer = planned_trainer(MODEL, training, jax.devices())
+    sizes = bytes_on_a_device(trainer, trainer.lower().compile())
+    assert sizes["moving average"] == sizes["parameters"] == 4 * trainer.num_parameters
+    assert sizes["in all"] > 4 * sizes["parameters"]  # Adam's slots too
+
+
 def test_arrays_that_cannot_be_sharded_are_named(capsys, monkeypatch):
     monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
     model = dataclasses.replace(EXPERIMENT.model, vocabulary_size=61, context=15, width=30)

@@ -49,6 +49,7 @@ from tlite.models.config import describe_components
 from tlite.runs import Run
 from tlite.training import CrossEntropy
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
@@ -56,7 +57,9 @@ pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only s
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    return train(TRANSFORMER, tmp_path_factory.mktemp("runs") / "uninterrupted")
+    """A run with both averages of parameters."""
+    experiment = varied(TRANSFORMER, ema=0.9, average_last=2)
+    return train(experiment, tmp_path_factory.mktemp("runs") / "uninterrupted")
 
 
 @pytest.fixture
@@ -78,6 +81,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(uninterrupted, tmp_path, step):
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert step <= last < STEPS
     assert_same_state(resume(folder), uninterrupted)
+    assert {"ema_loss", "average_loss"} < read_metrics(folder / "metrics.jsonl")[-1].keys()
 
 
 # Checkpoints
@@ -86,19 +90,25 @@ def test_an_interrupted_run_resumes_bit_for_bit(uninterrupted, tmp_path, step):
 def test_checkpoints_are_selected_by_name_or_step(uninterrupted, binary, tmp_path):
     assert uninterrupted.parameters("last")[1] == STEPS
     assert uninterrupted.parameters("4")[1] == 4
+    assert uninterrupted.parameters("ema")[1] == uninterrupted.parameters("average")[1] == STEPS
     for name in ("1", "first", "-1"):
         assert f"there is no checkpoint {name}" in complaint(uninterrupted.parameters, name)
     assert "no checkpoint yet" in complaint(Run.create(binary, tmp_path / "run").parameters, "best")
 
 
-@pytest.mark.parametrize("best_metric", ["loss", "accuracy"])
+@pytest.mark.parametrize("best_metric", ["loss", "accuracy", "ema_loss", "average_accuracy"])
 def test_the_best_checkpoint_is_the_best_by_its_metric(binary, tmp_path, best_metric):
     changes = {"evaluate_every": 1, "best_metric": best_metric, "learning_rate": 0.5}
+    changes |= {"ema": 0.9} if best_metric.startswith("ema") else {}
+    changes |= {"average_last": 3} if best_metric.startswith("average") else {}
     run = train(varied(binary, **changes), tmp_path / "run")
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
     scores = {line["step"]: line[best_metric] for line in lines}
-    best = max(scores.values()) if best_metric == "accuracy" else min(scores.values())
-    assert scores[run.parameters("best")[1]] == best
+    best = max(scores.values()) if best_metric.endswith("accuracy") else min(scores.values())
+    parameters, step = run.parameters("best")
+    assert scores[step] == best
+    means = validate(run.trainer, parameters, run.validation())
+    assert means[best_metric.rpartition("_")[2]].mean() == pytest.approx(best, rel=1e-6)
     assert_has_examples(run)
 
 

@@ -13,6 +13,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tlite.errors import UserError
+from tlite.models.low_rank import LowRank, merge_low_rank
 from tlite.training import TrainingConfig
 from tlite.training import checkpoints as module
 from tlite.training.checkpoints import DELETING, MANIFEST, Checkpoints
@@ -83,8 +84,10 @@ SCORES = [(10, 3.0), (20, 1.0), (30, 2.0), (40, 2.5), (50, 2.2)]
 MIXED = [(9, -1.0), *SCORES, (55, -1.0), (60, 4.0)]
 TIED = [(10, 2.0), (20, 1.0), (30, 1.0), (40, 3.0), (50, 3.0), (60, 3.0)]
 NANS = list(enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1))
+BEST_MEAN = {"average_last": 2, "best_metric": "average_loss", "evaluate_every": 10}
 KEPT = {
     "the best and the latest": (TENS, SCORES, [20, 30, 40, 50], 20),
+    "those of the best mean": (BEST_MEAN | {"max_to_keep": 1}, SCORES, [10, 20, 40, 50], 20),
     "an interruption, better than all": (TENS, MIXED[:-1], [20, 30, 40, 50, 55], 20),
     "interruptions and later checkpoints": (TENS, MIXED, [20, 40, 50, 60], 20),
     "an interruption alone": (TENS, [(7, 3.0)], [7], 7),
@@ -123,6 +126,26 @@ def test_a_superseded_best_is_removed_when_a_score_is_recorded(tmp_path):
         assert checkpoints.scores() == {1: 2.0, 2: NO_SCORE}
         checkpoints.record_score(2, 1.0)
         assert checkpoints.scores() == {2: 1.0}
+
+
+def test_the_mean_of_low_rank_updates_is_that_of_merged_ones(tmp_path):
+    low_rank, random = LowRank("kernel", rank=2), np.random.default_rng(0)
+    shapes = {"kernel": (2, 4, 3), "kernel.lora_a": (2, 4, 2), "kernel.lora_b": (2, 2, 3)}
+    abstract = {
+        name: jax.ShapeDtypeStruct(shape, np.float32, sharding=ABSTRACT["optimizer"]["0"].sharding)
+        for name, shape in shapes.items()
+    }
+    merged = []
+    with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
+        for step in (1, 2, 3):
+            arrays = {n: random.normal(size=s).astype(np.float32) for n, s in shapes.items()}
+            checkpoints.save(step, {"parameters": arrays}, -float(step))
+            merged.append(merge_low_rank(low_rank, arrays)["kernel"])
+        checkpoints.wait()
+        mean = checkpoints.load_mean(abstract, [2, 3], low_rank)
+    assert mean.keys() == shapes.keys()
+    kernel = merge_low_rank(low_rank, mean)["kernel"]
+    np.testing.assert_allclose(kernel, (merged[1] + merged[2]) / 2, rtol=1e-5, atol=1e-6)
 
 
 def test_a_later_checkpoint_is_used_if_no_earlier_one_is_intact(saved, capsys):

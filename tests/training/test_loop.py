@@ -51,11 +51,26 @@ def test_patience_counts_validations_after_the_best(patience, scores, expected):
 
 
 def test_lower_scores_are_better_for_every_metric():
-    line = {"loss": 2.0, "accuracy": 0.25, "bleu": 30.0}
-    for metric, score in {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}.items():
-        config = dataclasses.replace(TRAINING, best_metric=metric)
+    line = {"loss": 2.0, "accuracy": 0.25, "bleu": 30.0, "ema_loss": 1.5, "ema_bleu": 31.0}
+    scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0, "ema_loss": 1.5, "ema_bleu": -31.0}
+    for metric, score in scores.items():
+        config = dataclasses.replace(TRAINING, ema=0.9, best_metric=metric)
         assert validation_score(config, line) == score
         assert validation_score(config, {"loss": None}) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ema": 1.0}, "ema is a decay between 0 and 1, such as 0.999, not 1.0"),
+        ({"best_metric": "ema_loss"}, "best_metric ema_loss needs ema"),
+        ({"best_metric": "average_loss", "ema": 0.9}, "average_loss needs average_last"),
+    ],
+    ids=["decay", "ema", "average"],
+)
+def test_impossible_averages_are_errors(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TRAINING, **changes)
 
 
 @pytest.fixture(scope="module")

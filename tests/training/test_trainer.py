@@ -70,7 +70,8 @@ def run(trainer, parts=(10,), like=None):
         replicas, losses = trainer.train(replicas, step, num_steps)
         history.append(losses["loss"])
         step += num_steps
-    return flat(replicas.parameters), np.concatenate(history)
+    averages = {f"ema {name}": a for name, a in (replicas.ema or {}).items()}
+    return flat(replicas.parameters | averages), np.concatenate(history)
 
 
 def flat(parameters):
@@ -92,6 +93,7 @@ FOUR_SHARDS = SHARDED | {"gradient_accumulation_steps": 2, "batch_size": 4}
         (4, {}, SEVERAL),
         (2, {"per_device_batch_size": 1}, {}),
         (4, FOUR_SHARDS, {"model": SCANNED}),
+        (4, SHARDED, {"ema": 0.9}),
     ],
 )
 def test_devices_and_shards_do_not_change_the_numbers(num_devices, changes, common):
@@ -118,14 +120,32 @@ def test_scanned_blocks_are_drawn_and_updated_as_a_list(optimizer):
             np.testing.assert_allclose(by_scan[name], array, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("trainable", [None, "*.attention.*"])
+def test_the_moving_average_equals_its_formula(trainable):
+    trainer = make_trainer(ema=0.9, seeds=2, trainable=trainable)
+    state, steps = begin(trainer), []
+    for step in range(20):
+        state, _ = trainer.train(state, step, 1)
+        steps.append({name: np.float64(a) for name, a in host_copy(state).parameters.items()})
+    weights = 0.9 ** np.arange(19, -1, -1)
+    assert bool(state.parameters.keys() - state.ema.keys()) == (trainable is not None)
+    for name, average in state.ema.items():
+        expected = np.average([arrays[name] for arrays in steps], axis=0, weights=weights)
+        np.testing.assert_allclose(average, expected, rtol=1e-5, atol=1e-7, err_msg=name)
+    assert max(np.abs(steps[-1][name] - a).max() for name, a in state.ema.items()) > 1e-3
+
+
 def test_state_and_models_of_a_sharded_run_stay_divided():
-    trainer = make_trainer(4, **SHARDED)
-    parameters = begin(trainer).parameters
+    trainer = make_trainer(4, ema=0.9, **SHARDED)
+    parameters, averages = begin(trainer).parameters, begin(trainer).ema
+    assert {n: a.sharding for n, a in averages.items()} == {
+        n: a.sharding for n, a in parameters.items()
+    }
     assert min(a.addressable_shards[0].data.size / a.size for a in parameters.values()) == 1 / 4
     (model,) = trainer.models(parameters)
     kernel = model.blocks[0].feed_forward.hidden.kernel[...]
     assert kernel.addressable_shards[0].data.size == kernel.size / 4
-    (alone,) = make_trainer().models(begin(make_trainer(), trainer).parameters)
+    (alone,) = make_trainer().models(begin(make_trainer(ema=0.9), trainer).parameters)
     tokens = TOKENS[:8]
     np.testing.assert_allclose(jax.jit(model)(tokens), jax.jit(alone)(tokens), atol=1e-5)
 

@@ -73,7 +73,7 @@ class RunOptions:
     """Execute the copy of the user's functions in the run's folder, even if you have not trained
     with them."""
     checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
+    """best, last, average (of the last that are kept), ema (of a run with one), or a step."""
     replica: int = 0
     """Index of the model, if several seeds were trained side by side."""
 

@@ -8,16 +8,20 @@ from tlite.comparison.flops import CLASSIFIER, GENERATOR
 from tlite.comparison.rows import Measure, Row
 from tlite.errors import UserError
 
-MEASURES = {
-    measure.name: measure
-    for measure in (
-        Measure("loss", "validation loss (nats)", "nats"),
-        Measure("bits_per_byte", "validation loss (bits per byte)", "bits per byte"),
-        Measure("accuracy", "validation accuracy (%)", "points", lower=False, scale=100.0),
-        Measure("bleu", "validation BLEU (greedy)", "BLEU", lower=False),
-        Measure("exact_match", "exact matches (%)", "points", lower=False, scale=100.0),
-    )
+OF_WEIGHTS = (
+    Measure("loss", "validation loss (nats)", "nats"),
+    Measure("bits_per_byte", "validation loss (bits per byte)", "bits per byte"),
+    Measure("accuracy", "validation accuracy (%)", "points", lower=False, scale=100.0),
+    Measure("bleu", "validation BLEU (greedy)", "BLEU", lower=False),
+    Measure("exact_match", "exact matches (%)", "points", lower=False, scale=100.0),
+)
+MEASURES = {measure.name: measure for measure in OF_WEIGHTS} | {
+    f"{average}_{name}": measure._replace(name=f"{average}_{name}", title=f"{title}, {average}")
+    for average in ("ema", "average")
+    for measure in OF_WEIGHTS
+    for name, title in [measure[:2]]
 }
+"""Measures by their name in metrics.jsonl, of the weights and of their averages."""
 ABSENT = "–"
 
 
@@ -29,7 +33,8 @@ def common_measure(rows: Sequence[Row]) -> Measure:
     """
     check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in rows])
     if rows[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, rows))) > 1:
-        return MEASURES["bits_per_byte"]
+        average = rows[0].training.best_weights
+        return MEASURES[f"{average}_bits_per_byte" if average else "bits_per_byte"]
     return MEASURES[rows[0].training.best_metric]
 
 
@@ -75,7 +80,7 @@ def _measured(
             return found | {"context": model["context"]}  # of the windows that are scored
         # Runs that start from another's model cut the tokens of a text in two.
         return found | {"what is cut": f"tokens {tokenizer}" if experiment["init_from"] else "text"}
-    if select == "loss":  # of translators, of their tokens
+    if select.endswith("loss"):  # of translators, of their tokens
         return found | {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
     scored = {"lowercase": experiment["tokenizer"]["lowercase"]}
     return found | {"bleu_sentences": experiment["bleu_sentences"]} | scored

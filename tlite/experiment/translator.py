@@ -57,5 +57,5 @@ class TranslatorExperiment(BaseExperiment, sizes="beam", counts="bleu_sentences"
         check_size("buckets", self.buckets, 1000)  # each is compiled separately
         if self.training.per_device_batch_size:
             raise ValueError("per_device_batch_size must be 0: batches are counted in tokens")
-        if not self.bleu_sentences and self.training.best_metric in ("bleu", "exact_match"):
+        if not self.bleu_sentences and self.training.best_metric.endswith(("bleu", "exact_match")):
             raise ValueError(f"{self.training.best_metric} needs bleu_sentences: at least 1")

@@ -218,6 +218,7 @@ def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     return {
         "parameters": bytes_per_device(replicas.parameters),
         "optimizer": bytes_per_device(replicas.optimizer),
+        **({"moving average": bytes_per_device(replicas.ema)} if replicas.ema else {}),
         "activations, gradients and copies": inside,
         "in all": memory.argument_size_in_bytes + inside,
     }

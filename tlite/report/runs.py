@@ -101,9 +101,11 @@ def add_run_facts(page: Page, run: Run, model, checkpoint: str, step: int, repli
     )
     lines = iterate_metrics(run.dir.metrics, "validation")
     metrics = next((select_replica(line, replica) for line in lines if line["step"] == step), {})
-    if checkpoint != "average":  # which was not validated in training
-        values = [f"{n} {metrics[n]:.4f}" for n in run.metrics if metrics.get(n) is not None]
-        page.add_fact("Validation", *values)
+    average = training.best_weights if checkpoint == "best" else checkpoint
+    prefix = f"{average}_" if average in ("ema", "average") else ""
+    names = [n for name in run.metrics if metrics.get(n := prefix + name) is not None]
+    if names:  # none if the average was not validated in training
+        page.add_fact("Validation", *(f"{name} {metrics[name]:.4f}" for name in names))
 
 
 def draw_generator_run(run: GeneratorRun, model, page: Page, text: str | None) -> None:

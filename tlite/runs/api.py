@@ -68,7 +68,7 @@ def evaluate(
         run: a run, its folder, or for a text a Hugging Face folder.
         path: text for a generator, or table with the columns of the run's data.
         split: split of the run's data, if there is no `path`.
-        checkpoint: best, last, average (of the last checkpoints), or a step.
+        checkpoint: best, last, average (of the last checkpoints), ema, or a step.
         replica: index of the model among those trained side by side; "all" adds their mean.
         trust: execute the run's copy of user code, even if this user has not trained with it.
         search: `beam`, `length_penalty` and `truncate` of a translator.

@@ -58,7 +58,7 @@ def load(
     Args:
         run: a `Run`, its folder, or a folder of runs, of which the newest is taken; "latest" is
             the newest in ./runs.
-        checkpoint: best, last, average (of the last checkpoints), or a step.
+        checkpoint: best, last, average (of the last checkpoints), ema, or a step.
         replica: index of the model among those trained side by side; "all": an `Ensemble`.
         trust: execute the run's copy of user code, even if this user has not trained with it.
 

@@ -110,10 +110,11 @@ def build(experiment: Any, data: Any = None) -> Built:
             not do what a model needs, or `best_metric` is not a metric of this experiment.
     """
     kind = run_class(experiment)
-    if (metric := experiment.training.best_metric) not in kind.metrics:
-        raise UserError(
-            f"{experiment.name} has no metric {metric}: --best-metric {' or '.join(kind.metrics)}"
-        )
+    metric, average = experiment.training.best_metric, experiment.training.best_weights
+    prefix = f"{average}_" if average else ""
+    if metric.removeprefix(prefix) not in kind.metrics:
+        choices = " or ".join(prefix + name for name in kind.metrics)
+        raise UserError(f"{experiment.name} has no metric {metric}: --best-metric {choices}")
     if user_components(experiment.model):
         from tlite.models import make_model
         from tlite.models.custom import probe
@@ -346,9 +347,13 @@ class Run(abc.ABC):
             stop.args = (f"{stop}; to resume: {command('train', '--resume', run)}",)
             raise
         step = Checkpoints(self.dir.checkpoints).steps()[-1]
-        self._last_sums = step, self.sums_by_example(state.parameters, batches)
+        sums = self.sums_by_example(state.parameters, batches)
+        self._last_sums = step, sums.copy()
+        for average in self.experiment.training.averages:
+            scores = self.sums_by_example(self.parameters(average)[0], batches)
+            sums |= {f"{average}_{n}": a for n, a in scores.items() if n not in ("count", "bytes")}
         if distributed.is_process0():  # for `tlite compare`
-            save_example_scores(self.dir.path, *self._last_sums)
+            save_example_scores(self.dir.path, step, sums)
         if report:
             self.report()
         return self
@@ -356,8 +361,9 @@ class Run(abc.ABC):
     def report(self) -> None:
         """Print and draw the results of the best checkpoint on the validation split."""
         parameters, step = self.parameters()
-        print(f"best checkpoint: step {step:,}")
-        if self._last_sums and self._last_sums[0] == step:
+        average = self.experiment.training.best_weights
+        print(f"best checkpoint: step {step:,}" + f", {average}" * bool(average))
+        if self._last_sums and self._last_sums[0] == step and not average:
             sums = self._last_sums[1]
         else:
             sums = self.trainer.evaluate(parameters, self.validation())
@@ -607,33 +613,40 @@ def read_parameters(
     """Return the parameters (M, ...) of a run by name, without the optimizer, and their step.
 
     Args:
-        checkpoint: "best", "last" or a step; "average": the mean in float64 of the last ones.
+        checkpoint: "last" or a step: the weights. "ema": the moving average at the last step;
+            "average": the mean of the last scheduled checkpoints (`average_last`, or else
+            `max_to_keep` of them). "best": what `best_metric` validates, the weights or one of
+            these averages, at its best step.
         abstract: shapes, types and shardings by name.
     """
-    totals: dict[str, np.ndarray] = {}
-    with Checkpoints(run_dir.checkpoints, run_dir.experiment.training) as checkpoints:
-        steps = checkpoint_steps(run_dir, checkpoints, checkpoint)
-        for step in steps:
-            loaded, trees = checkpoints.load({"parameters": abstract}, step)
-            if len(steps) == 1:
-                return trees["parameters"], loaded
-            if loaded != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            for name, array in trees["parameters"].items():
-                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
-    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
-    return {n: jax.device_put(a, abstract[n].sharding) for n, a in mean.items()}, steps[-1]
+    config = run_dir.experiment.training
+    with Checkpoints(run_dir.checkpoints, config) as checkpoints:
+        step, average = select_checkpoint(run_dir, checkpoints, checkpoint)
+        if average == "average":
+            saved = checkpoints.steps()
+            steps = [s for s in config.average_steps(step) if s in saved]
+            return checkpoints.load_mean(abstract, steps, config.low_rank), step
+        trees = {"parameters": abstract}
+        if average:
+            shapes = {n: jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for n, a in abstract.items()}
+            trees["ema"] = {name: abstract[name] for name in select_trainable(config, shapes)}
+        step, trees = checkpoints.load(trees, step)
+        return trees["parameters"] | trees.get("ema", {}), step
 
 
-def checkpoint_steps(run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """Return the step of "best", "last" or a number, or the steps of "average"."""
+def select_checkpoint(
+    run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str
+) -> tuple[int, str]:
+    """Return the step of a checkpoint, and the name of its average: "" for the weights."""
+    config = run_dir.experiment.training
     if not (steps := checkpoints.steps()):
         raise UserError(f"{run_dir.path} has no checkpoint yet")
-    choices = {"best": [checkpoints.best_step()], "last": steps[-1:]}
-    choices["average"] = checkpoints.eval_steps()[-run_dir.experiment.training.max_to_keep :]
-    choices |= {str(step): [step] for step in steps}
+    choices = {"best": (checkpoints.best_step(), config.best_weights), "last": (steps[-1], "")}
+    choices |= {} if config.ema is None else {"ema": (steps[-1], "ema")}
+    choices["average"] = checkpoints.eval_steps()[-1], "average"
+    names = f"{', '.join(choices)} or one of {', '.join(map(str, steps))}"
+    choices |= {str(step): (step, "") for step in steps}
     if checkpoint not in choices:
-        names = f"best, last, average or one of {', '.join(map(str, steps))}"
         raise UserError(f"there is no checkpoint {checkpoint}: choose {names}")
     return choices[checkpoint]
 

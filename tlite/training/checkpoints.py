@@ -2,6 +2,7 @@
 
     500/parameters/      arrays (seeds, ...) by name in Orbax's format, and manifest.json
         optimizer/       the same for the state of the optimizer
+        ema/             the same for the moving average of the parameters, if there is one
         metrics/metrics  JSON: the validation score
 
 Orbax's `AsyncCheckpointer` writes in the background into a temporary folder and renames it at the
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -35,6 +37,7 @@ from tlite.errors import (
     system_reason,
     write_error,
 )
+from tlite.models.low_rank import B, LowRank, merge_low_rank
 from tlite.training.config import TrainingConfig
 from tlite.training.run_dir import (
     METRICS,
@@ -110,8 +113,11 @@ class Checkpoints(contextlib.AbstractContextManager):
             steps = [*scores]  # damaged ones are not deleted
             # The end of a run counts as unscheduled: it may be extended.
             scheduled = [step for step in steps if step % self._config.evaluate_every == 0]
-            latest = scheduled[-self._config.max_to_keep :]
-            for step in {*steps} - {*steps[-1:], *latest, best_of(scores, scheduled)}:
+            latest = scheduled[-max(self._config.max_to_keep, self._config.average_last) :]
+            best = best_of(scores, scheduled)
+            averaged = self._config.best_weights == "average" and best
+            of_best = self._config.average_steps(best) if averaged else [best]
+            for step in {*steps} - {*steps[-1:], *latest, *of_best}:
                 path = self.folder / str(step)
                 path.rename(path.with_suffix(DELETING))
             self._remove_unfinished()
@@ -208,6 +214,35 @@ class Checkpoints(contextlib.AbstractContextManager):
                 f"{intact}: {differs}; was it edited?"
             )
         return intact, trees
+
+    def load_mean(
+        self, abstract: dict[str, Any], steps: list[int], low_rank: LowRank | None = None
+    ) -> dict[str, jax.Array]:
+        """Return the mean of the parameters of several checkpoints.
+
+        Low-rank updates are merged first, as the product of the means of A and B is not the mean of
+        their products: the result has the last A, and B = 0.
+
+        Args:
+            abstract: shapes, types and shardings of the parameters by name.
+
+        Raises:
+            UserError: a checkpoint is damaged, or `load` fails.
+        """
+        total: dict[str, jax.Array] = {}
+        for step in steps:
+            loaded, trees = self.load({"parameters": abstract}, step)
+            if loaded != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            with jax.default_matmul_precision("float32"):
+                merged = merge_low_rank(low_rank, trees["parameters"])
+            total = {name: total[name] + a if total else a for name, a in merged.items()}
+        updates = trees["parameters"].keys() - total.keys()
+        mean = {name: a / len(steps) for name, a in total.items()}
+        for name in updates:
+            a = trees["parameters"][name]
+            mean[name] = jnp.zeros_like(a) if name.endswith(f".{B}") else a
+        return {name: jax.device_put(mean[name], a.sharding) for name, a in abstract.items()}
 
     def _find_intact(self, step: int | None, trees: list[str]) -> int:
         """Return the step nearest to `step` whose files of these trees are intact."""
@@ -381,21 +416,23 @@ def difference(saved: Trees, expected: Trees) -> str:
 
 
 def to_named(replicas: TrainState) -> Trees:
-    """Return {"parameters": {name: (seeds, ...)}, "optimizer": {...}}.
+    """Return {"parameters": {name: (seeds, ...)}, "optimizer": {...}}, and "ema" if there is one.
 
     The optimizer's arrays are named by number; those for each parameter by number.parameter.
     """
     names = jax.tree.leaves(_optimizer_names(replicas))
     optimizer = dict(zip(names, jax.tree.leaves(replicas.optimizer), strict=True))
-    parameters = {"parameters": dict(replicas.parameters)}
-    return parameters | ({"optimizer": optimizer} if optimizer else {})  # Orbax writes no empty one
+    trees = {"parameters": dict(replicas.parameters)}
+    trees |= {"ema": dict(replicas.ema)} if replicas.ema else {}
+    return trees | ({"optimizer": optimizer} if optimizer else {})  # Orbax writes no empty one
 
 
 def from_named(replicas: TrainState, trees: Trees) -> TrainState:
     """Invert `to_named`: return `replicas`, whose shapes suffice, with the arrays of `trees`."""
     optimizer = jax.tree.map(trees.get("optimizer", {}).get, _optimizer_names(replicas))
     parameters = {name: trees["parameters"][name] for name in replicas.parameters}
-    return replicas._replace(parameters=parameters, optimizer=optimizer)
+    ema = None if replicas.ema is None else {name: trees["ema"][name] for name in replicas.ema}
+    return replicas._replace(parameters=parameters, optimizer=optimizer, ema=ema)
 
 
 def _optimizer_names(replicas: TrainState) -> Any:

@@ -117,20 +117,34 @@ class UpdateConfig(
     """Low-rank updates (LoRA) of frozen matrices: LowRank("*.attention.*", rank=8), or a pattern of
     names. They are always trained, and merged into the matrices when a model is loaded or exported:
     --low-rank "*.query.* *.value.*" --low-rank.rank 4."""
+    ema: float | None = None
+    """Decay d of an exponential moving average of the trained arrays, which is validated as
+    ema_loss, ema_accuracy and so on. After step t theta_i has the weight d^(t - i), divided by the
+    sum of all (Polyak and Juditsky 1992); the initial values have none. None: no average."""
 
 
 @dataclass(frozen=True)
 class TrainingConfig(
-    UpdateConfig, sizes="seeds evaluate_every max_to_keep fsdp_inner", counts="patience"
+    UpdateConfig,
+    sizes="seeds evaluate_every max_to_keep fsdp_inner",
+    counts="patience average_last",
 ):
     """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
 
-    best_metric: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
-    """Validation metric that selects the best checkpoint (bleu, exact_match: translators only)."""
+    best_metric: Literal[
+        "loss", "accuracy", "bleu", "exact_match",
+        "ema_loss", "ema_accuracy", "ema_bleu", "ema_exact_match",
+        "average_loss", "average_accuracy", "average_bleu", "average_exact_match",
+    ] = "loss"  # fmt: skip
+    """Validation metric that selects the best checkpoint (bleu, exact_match: translators only).
+    With one of an average, `ema` or `average_last`, the best checkpoint is that average."""
     patience: int = 0
     """Stop after this many validations without a better one; 0: never."""
     max_to_keep: int = 2
     """Number of last checkpoints to keep beside the best one (they can be averaged)."""
+    average_last: int = 0
+    """Validate the mean of the parameters of so many last checkpoints, which are kept, as
+    average_loss, average_accuracy and so on. 0: no mean is validated."""
     seed: int = 0
     """First seed of parameters, batches and dropout."""
     seeds: int = 1
@@ -162,6 +176,11 @@ class TrainingConfig(
                 raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema is a decay between 0 and 1, such as 0.999, not {self.ema}")
+        if self.best_weights and self.best_weights not in self.averages:
+            needed = {"ema": "ema", "average": "average_last"}[self.best_weights]
+            raise ValueError(f"best_metric {self.best_metric} needs {needed}")
         for name, resolve in RESOLVE.items():
             object.__setattr__(self, name, resolve(getattr(self, name)))
         if self.groups and isinstance(self.optimizer, ScheduleFree):
@@ -185,6 +204,27 @@ class TrainingConfig(
     def is_eval_step(self, step: int) -> bool:
         """True if a validation is scheduled after `step`."""
         return step % self.evaluate_every == 0 or step == self.steps
+
+    @property
+    def averages(self) -> list[str]:
+        """Names of the averages of parameters that are validated beside the weights."""
+        return ["ema"] * (self.ema is not None) + ["average"] * bool(self.average_last)
+
+    @property
+    def best_weights(self) -> str:
+        """Name of the average that `best_metric` validates; "" if it validates the weights."""
+        prefix = self.best_metric.partition("_")[0]
+        return prefix if prefix in ("ema", "average") else ""
+
+    def average_steps(self, step: int) -> list[int]:
+        """Return the steps of the checkpoints in the mean at `step`, oldest first.
+
+        They are `step` and the scheduled ones before it, `average_last` together, or `max_to_keep`
+        if that is 0.
+        """
+        every, number = self.evaluate_every, self.average_last or self.max_to_keep
+        before = range((step - 1) // every * every, 0, -every)
+        return [step, *before][:number][::-1]
 
     @property
     def decay_start(self) -> int:

@@ -305,15 +305,35 @@ class Checkpointer:
         """
 
         def evaluate() -> dict[str, np.ndarray]:
-            means = validate(self.trainer, state.parameters, self.validation)
-            return means | (self.measure(state.parameters, means) if self.measure else {})
+            metrics = self._measure(state.parameters)
+            for average, parameters in self._averages(step, state):
+                values = self._measure(parameters).items()
+                metrics |= {f"{average}_{name}": value for name, value in values}
+            return metrics
 
+        if self.trainer.config.average_last:
+            self.checkpoints.wait()  # the mean is of saved ones, this one among them
         means, loss = self.interrupt.run_until_signal(evaluate), None
         if means is not None:
             loss = self.metrics.write_validation(step, means)
             self.checkpoints.record_score(step, self.metrics.scores[step])
         self.agree()
         return loss
+
+    def _measure(self, parameters: dict) -> dict[str, np.ndarray]:
+        means = validate(self.trainer, parameters, self.validation)
+        return means | (self.measure(parameters, means) if self.measure else {})
+
+    def _averages(self, step: int, state: TrainState) -> Iterator[tuple[str, dict]]:
+        """Yield the name and the parameters of each average that is validated at a step."""
+        config = self.trainer.config
+        if state.ema is not None:
+            yield "ema", state.parameters | state.ema
+        if config.average_last:
+            saved = self.checkpoints.steps()
+            steps = [s for s in config.average_steps(step) if s in saved]
+            abstract = self.trainer.abstract_state.parameters
+            yield "average", self.checkpoints.load_mean(abstract, steps, config.low_rank)
 
     def lacks_score(self, step: int) -> bool:
         """Return True if a signal or a kill came between a checkpoint and its validation."""

@@ -202,7 +202,7 @@ def validation_score(config: TrainingConfig, line: dict) -> float:
     """Return the score of a validation, lower is better; infinity if its loss is not finite."""
     if None in (line.get("loss"), value := line.get(config.best_metric)):
         return math.inf
-    return value if config.best_metric == "loss" else -value
+    return value if config.best_metric.endswith("loss") else -value
 
 
 def eval_scores(config: TrainingConfig, validations: Iterable[dict]) -> dict[int, float]:

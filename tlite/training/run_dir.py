@@ -176,7 +176,7 @@ def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -
         with contextlib.suppress(*UNREADABLE):  # it is damaged
             scores.append(float(_read_json(checkpoints / f"{step}" / METRICS)["score"]))
     score = min((score for score in scores if score < NO_SCORE), default=None)
-    best = "" if score is None else f"{metric} {score if metric == 'loss' else -score:.4f}"
+    best = "" if score is None else f"{metric} {score if metric.endswith('loss') else -score:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
     last = steps[-1] if steps else 0
     return RunSummary(folder, created, str(experiment["name"]), kind, last, int(total), best)

@@ -4,6 +4,7 @@ The optimizer acts on parameters by name (`optimizers`); the learning rate is a 
 (`schedules`).
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,6 +82,20 @@ class TrainState(NamedTuple):
     key: Key[Array, "*replicas"]
     learning_rate: Float[Array, "*replicas"]
     """An array, so that runs that differ only in it share a compiled program."""
+    ema: dict[str, Float[Array, "..."]] | None = None
+    """Moving average of the trained arrays if `TrainingConfig.ema` is set."""
+
+
+def update_ema(
+    decay: float, ema: dict[str, Array], trained: dict[str, Array], step: Int[Array, ""]
+) -> dict[str, Array]:
+    """Return the average after update `step` (from 0).
+
+    a_t = a_(t-1) + (1 - d) / (1 - d^t) (theta_t - a_(t-1)) with t = step + 1 is Adam's bias
+    correction (Kingma and Ba 2015) of an average that starts at 0: a_1 = theta_1, and a_0 is lost.
+    """
+    weight = (1 - decay) / -jnp.expm1((step + 1) * math.log(decay))
+    return {name: a + weight * (trained[name] - a) for name, a in ema.items()}
 
 
 def train_step(
@@ -120,10 +135,12 @@ def train_step(
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
-    parameters = state.parameters | optax.apply_updates(trained, updates)
+    after = optax.apply_updates(trained, updates)
+    ema = None if config.ema is None else update_ema(config.ema, state.ema, after, step)
+    parameters = state.parameters | after
     means = {name: total / count for name, (total, count) in sums.items()}
     means |= norms(gradient, updates, trained) if config.log_norms else {}
-    return state._replace(parameters=parameters, optimizer=slots), means
+    return state._replace(parameters=parameters, optimizer=slots, ema=ema), means
 
 
 def to_products(config: TrainingConfig, arrays: dict, *, merged: bool = False) -> dict[str, Array]:

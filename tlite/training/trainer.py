@@ -121,7 +121,9 @@ class Trainer:
         parameters = init_parameters(self.task, self.config, key)
         rate = jnp.float32(self.config.learning_rate)
         trained = select_trainable(self.config, parameters)
-        return TrainState(parameters, make_optimizer(self.config, rate).init(trained), key, rate)
+        optimizer = make_optimizer(self.config, rate).init(trained)
+        ema = None if self.config.ema is None else jax.tree.map(jnp.zeros_like, trained)
+        return TrainState(parameters, optimizer, key, rate, ema)
 
     @cached_property
     def abstract_state(self) -> TrainState:
