@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tlite.runs.experiment_files import load_experiment
     from tlite.runs.models import load
     from tlite.runs.run import Run
+    from tlite.runs.tune import tune
 
 __version__ = "0.3.0"
 FOLDERS = (
@@ -42,6 +43,7 @@ FUNCTIONS = {
     "load_experiment": "tlite.runs.experiment_files",
     "override": "tlite.config",
     "train": "tlite.runs.api",
+    "tune": "tlite.runs.tune",
 }
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 

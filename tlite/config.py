@@ -215,6 +215,24 @@ def override(
         raise ValueError(f"{prefix[:-1]}: {error}" if prefix else str(error)) from error
 
 
+def convert_value(
+    config: Any, name: str, value: Any, convert: Callable[[Any, Any], Any] = from_dict
+) -> Any:
+    """Return a value as the field of this dotted name has it.
+
+    Args:
+        convert: as in `override`.
+    """
+    values = []
+
+    def convert_and_keep(kind, source):
+        values.append(convert(kind, source))
+        return values[-1]
+
+    override(config, {name: value}, convert_and_keep)
+    return values[-1]
+
+
 def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str, convert) -> Any:
     """Return the new value of a field of type `kind`."""
     if "" in changes:  # the value itself

@@ -59,10 +59,13 @@ def command(*words: object) -> str:
     return f"{program} {shlex.join(map(str, words))}"
 
 
-def resumable(path: Path) -> Path | None:
-    """Return the folder around a path that `train --resume` accepts: a study's, else a run's."""
-    study = next((p for p in path.parents[:3] if (p / "study.json").is_file()), None)
-    return study or next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
+def resume_command(path: Path) -> str | None:
+    """Return the command that resumes the study, the tuning or else the run around a path."""
+    for name, levels in (("study.json", 5), ("tuning.json", 3), ("config.json", 2)):
+        folder = next((p for p in path.parents[:levels] if (p / name).is_file()), None)
+        if folder:
+            return command("tune" if name == "tuning.json" else "train", "--resume", folder)
+    return None
 
 
 def first_line(error: BaseException) -> str:
@@ -95,8 +98,8 @@ def is_environment_error(error: UserError) -> bool:
 
 def write_error(path: Path, error: Exception) -> UserError:
     """Return the error of a failure to write `path`, a file or folder of a run."""
-    run = resumable(path)
-    advice = f", then {command('train', '--resume', run)}" if run else ""
+    resume = resume_command(path)
+    advice = f", then {resume}" if resume else ""
     reason = system_reason(error) or first_line(error)
     return UserError(f"can't write {path} ({reason}): earlier files are intact; fix this{advice}")
 

@@ -31,6 +31,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite train EXPERIMENT --vary NAME VALUE VALUE ...     a study: train and compare its variants
   tlite train --resume RUN             resume a run or a study from its last checkpoint
   tlite train EXPERIMENT --resume auto     resume its run if there is one, else create one
+  tlite tune EXPERIMENT --vary NAME LOW..HIGH     try values of an option, print the best
   tlite plan EXPERIMENT --mesh 64x4    memory and time of a step on devices that are not here
   tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
   tlite launch -n 2 train ...          train as several processes on this machine
@@ -43,10 +44,10 @@ USAGE = """tlite: transformers as short pure functions
   tlite follow RUN --to tensorboard    metrics for TensorBoard or W&B, also while a run trains
   tlite export RUN FOLDER              a run's model for Hugging Face's transformers
   tlite experiments                    list the experiments
-  tlite runs [FOLDER]                  list runs and studies, newest first
+  tlite runs [FOLDER]                  list runs, studies and tunings, newest first
 
-RUN is a folder, or latest for the newest in ./runs. All commands but train, compare and follow also
-take a Hugging Face folder, or a name on its hub.
+RUN is a folder, or latest for the newest in ./runs. All commands but train, tune, compare and
+follow also take a Hugging Face folder, or a name on its hub.
 Each command lists its options with --help."""
 COMMANDS = tuple(dict.fromkeys(re.findall(r"^  tlite (\w+)", USAGE, re.MULTILINE)))
 HELP = {"-h", "--help"}

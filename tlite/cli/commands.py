@@ -122,13 +122,9 @@ class DistributedOptions:
     """Seconds without a sign of life after which a process counts as lost."""
     deterministic: bool = False
     """On a GPU: only operations that repeat bit for bit, as a CPU's do; slower."""
-    profile: int = 0
-    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
     def initialize(self) -> None:
         """Join the other processes of the run."""
-        if self.profile < 0:
-            raise UserError(f"--profile must be at least 0, not {self.profile}")
         if self.deterministic:
             devices.use_deterministic_operations()
         process = self.coordinator, self.processes, self.process
@@ -136,11 +132,22 @@ class DistributedOptions:
         distributed.initialize(*process, detect=is_auto, heartbeat=self.heartbeat)
 
 
-# Train, plan and launch: the experiment's fields are options, too
+@dataclass(frozen=True)
+class ProfileOptions(DistributedOptions):
+    profile: int = 0
+    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
+
+    def initialize(self) -> None:
+        if self.profile < 0:
+            raise UserError(f"--profile must be at least 0, not {self.profile}")
+        super().initialize()
+
+
+# Train, tune, plan and launch: the experiment's fields are options, too
 
 
 @dataclass(frozen=True)
-class Train(DistributedOptions):
+class Train(ProfileOptions):
     """Train an experiment, by its name below or from a Python file.
 
     Its fields are options, too: `tlite train EXPERIMENT --help` lists them, and
@@ -161,7 +168,7 @@ class Train(DistributedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(DistributedOptions):
+class Resume(ProfileOptions):
     """Resume a run or a study from its last checkpoint."""
 
     resume: Annotated[str, arg(metavar="RUN")]
@@ -190,6 +197,52 @@ class Resume(DistributedOptions):
             from tlite.runs.study import resume_study
 
             resume_study(folder, self.retry)
+
+
+@dataclass(frozen=True)
+class Tune(DistributedOptions):
+    """Try values of an experiment's options by successive halving, and print the best.
+
+    All values are trained a part of the steps, the better half of them further, and so on; a value
+    is dropped only if the 95 % interval of its difference from the best one says so. The
+    experiment's fields are options, too: `tlite train EXPERIMENT --help` lists them.
+    """
+
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """Option and the values to try: a logarithmic range, as in --vary learning-rate 1e-4..1e-1, or
+    words, as in --vary norm layer rms. With several --vary values are tried together."""
+    trials: int = 8
+    """Number of points to try: of a range evenly spaced in the logarithm; of several --vary all
+    combinations, or Sobol points if these are more."""
+    tuning_seeds: int = 3
+    """Number of seeds of each trial: the experiment's --seed + 10,000, + 10,001, ..."""
+    run: Path | None = None
+    """Folder to create for the tuning; None: runs/NAME/TIME."""
+    resume: Literal["never", "auto", "must"] = "never"
+    """auto: resume the same tuning in the folder --run, or the newest one in runs/NAME; create one
+    if there is none. must: raise an error if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeTuning(DistributedOptions):
+    """Resume a tuning; of a finished one print the result."""
+
+    resume: Annotated[str, arg(metavar="TUNING")]
+    """Folder of the tuning; or latest, the newest in ./runs."""
+    trust: bool = False
+    """Execute the copy of the user's functions in the tuning's folder, even if you have not trained
+    with them."""
+
+    def execute(self) -> None:
+        if self.resume in ("auto", "must") and not os.path.exists(self.resume):
+            raise UserError(f"name an experiment: tlite tune EXPERIMENT --resume {self.resume}")
+        check_local(self.resume)
+        is_latest = self.resume == LATEST
+        folder = find_run(self.resume, "tuning") if is_latest else Path(self.resume)
+        check_shared(folder)
+        from tlite.runs.tune import resume_tuning
+
+        resume_tuning(folder)
 
 
 @dataclass(frozen=True)
@@ -251,22 +304,54 @@ def run_train(words: list[str]) -> None:
 
 
 def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[str]]:
-    """Return options of `Train` or `Plan`, the experiment's name, and its fields' options.
+    """Return options of `Train`, `Tune` or `Plan`, the experiment's name, and its fields' options.
 
-    Without an experiment the options are those of `Resume`, and the name is None.
+    Without an experiment the options are those of `Resume` or `ResumeTuning`; the name is None.
     """
     command = kind.__name__.lower()
     if words and not words[0].startswith("-"):
         name, *words = words
         options, words = parse_known(kind, words, f"tlite {command} {name}", add_help=False)
         return options, name, words
-    if kind is Train and any(word.startswith("--resume") for word in words):
-        return parse(Resume, words, "tlite train"), None, []
+    resume = {Train: Resume, Tune: ResumeTuning}.get(kind)
+    if resume and any(word.startswith("--resume") for word in words):
+        return parse(resume, words, f"tlite {command}"), None, []
     known = ", ".join(find_experiments())
     if HELP & {*words}:
         about = f"{getdoc(kind)}\n\nexperiments: {known}"
         parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
     raise UserError(f"name an experiment to {command}: {known}")
+
+
+def run_tune(words: list[str]) -> None:
+    """Tune options of an experiment, or resume a tuning."""
+    devices.prepare_devices()
+    options, name, words = read_command(Tune, words)
+    file = None if name is None else find_experiment(name)
+    if HELP.isdisjoint(words):  # before a file may use a device
+        options.initialize()
+    if file is None:
+        with allow_code(trust=options.trust):
+            return options.execute()
+    show(f"experiment: {file.resolve()}", flush=True)
+    experiment = distributed.raise_in_all_processes(partial(load_experiment, file))
+    from tlite.cli.overrides import print_help, read_experiments, read_search_space
+    from tlite.runs.tune import tune
+
+    if HELP & {*words}:
+        print_help(Tune, experiment, f"tlite tune {name}", getdoc(Tune) or "")
+    read = partial(read_experiments, experiment, {}, words)
+    (experiment,) = distributed.raise_in_all_processes(read).values()
+    read = partial(read_search_space, experiment, options.vary)
+    tune(
+        experiment,
+        distributed.raise_in_all_processes(read),
+        trials=options.trials,
+        seeds=options.tuning_seeds,
+        dir=options.run,
+        resume=options.resume,
+        train_command=("train", name, *words),
+    )
 
 
 def newest_or_path(word: str) -> Path:
@@ -738,7 +823,7 @@ class Experiments:
 
 @dataclass(frozen=True)
 class Runs:
-    """List the runs and studies in a folder, newest first."""
+    """List the runs, studies and tunings in a folder, newest first."""
 
     folder: Positional[Path] = Path("runs")
     """Folder of runs."""
@@ -750,7 +835,7 @@ class Runs:
             raise UserError(f"there are no runs in {self.folder}")
         rows = [("folder", "experiment", "kind", "done", "best validation", "created")]
         for run in summaries:
-            unit = "variants" if run.kind == "study" else "steps"
+            unit = {"study": "variants", "tuning": "rungs"}.get(run.kind, "steps")
             done = f"{run.progress:,} of {run.total:,} {unit}" if run.total else ""
             created = f"{run.created:%Y-%m-%d %H:%M}"
             rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
@@ -768,6 +853,7 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
 
 FUNCTIONS: dict[str, Callable[[list[str]], None]] = {
     "train": run_train,
+    "tune": run_tune,
     "plan": run_plan,
     "launch": run_launch,
     "prepare": partial(execute, Prepare),

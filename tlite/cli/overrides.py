@@ -15,9 +15,10 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli import help_text, parse_known, unknown_option
-from tlite.cli.commands import Train
+from tlite.cli.commands import Train, Tune
 from tlite.config import (
     alternatives,
+    convert_value,
     did_you_mean,
     override,
     type_name,
@@ -31,6 +32,8 @@ COMPONENTS = (
     "--positions rotary chooses a component of the model, and --positions.base 7 sets one of its "
     "fields."
 )
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})")
 MAX_LABEL = 40  # characters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]{,39}")
 
@@ -123,6 +126,33 @@ def read_axis(
     return dict(zip(labels, changes, strict=True))
 
 
+def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the ranges (low, high) and lists of choices of --vary by dotted name.
+
+    Raises:
+        UserError: an option is unknown, or a value does not fit it.
+    """
+    names, space = option_names(experiment), {}
+    for option, *words in vary:
+        option = option.replace("_", "-")
+        path = find_path(option, experiment, names)
+        is_range = len(words) == 1 and RANGE.fullmatch(words[0])
+        if len({*words}) < max(len(words), 1 if is_range else 2):
+            raise UserError(
+                f"--vary {option} needs a range or two or more values, as in --vary learning-rate "
+                "1e-4..1e-1 or --vary norm layer rms"
+            )
+        values = []
+        for word in is_range.groups() if is_range else words:
+            try:
+                source = OptionWords(option, [word])
+                values.append(convert_value(experiment, path, source, parse_words))
+            except (UserError, ValueError) as error:
+                raise UserError(f"--vary {option} {' '.join(words)}: {error}") from error
+        space[path] = tuple(values) if is_range else values
+    return space
+
+
 # Options
 
 
@@ -172,7 +202,9 @@ def find_path(option: str, experiment: Any, names: dict[str, str]) -> str:
     if first in names:
         return names[first] + dot + rest.replace("-", "_")
     options = {option for option, *_ in walk_options(experiment, names)}
-    options |= {field.name.replace("_", "-") for field in dataclasses.fields(Train)}
+    options |= {
+        f.name.replace("_", "-") for kind in (Train, Tune) for f in dataclasses.fields(kind)
+    }
     raise unknown_option(f"--{option}", sorted(options))
 
 

@@ -1,12 +1,15 @@
 """Successive halving of the values of a hyperparameter, on paired validation losses."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
+from tlite.comparison.blocks import in_blocks, num_blocks, ratio_by_example, sums_and_counts
 from tlite.comparison.statistics import quantile, variance
+from tlite.training.metrics import ExampleScores
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -17,7 +20,7 @@ def rungs(steps: int, num_values: int, reduction: int = 2) -> list[int]:
     Successive halving (Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016): each rung
     divides the number of values by `reduction` and multiplies the steps by it.
     """
-    count = max(int(np.log(num_values) / np.log(reduction) + 1e-9), 0)
+    count = int(math.log(max(num_values, 1), reduction) + 1e-9)
     return [steps // reduction**i for i in range(count - 1, 0, -1) if steps // reduction**i]
 
 
@@ -45,11 +48,34 @@ def survivors(
     ]
 
 
+def losses_by_example(
+    scores: Mapping[Value, ExampleScores], *, contiguous: bool
+) -> dict[Value, Float[np.ndarray, "S N"]]:
+    """Return the finite losses of each value by seed and example, for `survivors`.
+
+    Args:
+        contiguous: True if examples are the windows of one text: these are grouped into equal
+            blocks, the fewest that a difference from the best value needs (`num_blocks`).
+    """
+    finite = {value: s for value, s in scores.items() if np.isfinite(s.sums["loss"]).all()}
+    tables = {value: sums_and_counts(s, "loss") for value, s in finite.items()}
+    windows = min((len(count) for _, count in tables.values()), default=0)
+    if not contiguous or windows < 2:
+        return {value: ratio_by_example(*table) for value, table in tables.items()}
+    by_window = {value: in_blocks(*table, windows).mean(0) for value, table in tables.items()}
+    best = min(by_window.values(), key=np.mean)
+    number = min(num_blocks(losses - best) for losses in by_window.values())
+    return {value: in_blocks(*table, number) for value, table in tables.items()}
+
+
 def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
     """True if the interval of the mean difference over seeds and examples is above 0.
 
-    With a single seed the interval is over the examples alone.
+    With a single seed the interval is over the examples alone; of a single seed and example there
+    is no interval, and so no evidence.
     """
+    if differences.size == 1:
+        return False
     spread = variance(differences)
     half_width = spread.half_width
     if len(differences) == 1:

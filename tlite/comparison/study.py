@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlite.config import from_dict
+from tlite.config import from_dict, override
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.training.run_dir import STUDY, UNREADABLE, replace_file
@@ -23,19 +23,21 @@ class Variant:
     parameters: int  # of one model
     failed: str | None = None  # why, in a sentence; None tries it (again)
     ended: bool = False  # whether its run has come to its end, all written
+    tuned: dict | None = None  # values by dotted field that tuning has chosen
+    tuning_warnings: tuple[str, ...] = ()
 
     def __post_init__(self):
         if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):
             raise ValueError(f"{self.run!r:.40} is no folder in it")
 
     def config(self) -> Experiment:
-        """The experiment.
+        """The experiment, with the values that tuning has chosen.
 
         Raises:
             UserError: this tlite has no such, or user code in it can't be executed.
         """
         try:
-            return from_dict(Experiment, self.experiment)
+            return override(from_dict(Experiment, self.experiment), self.tuned or {})
         except ValueError as error:
             raise UserError(f"{self.name} is no experiment of this tlite: {error}") from error
 
@@ -47,6 +49,8 @@ class Study:
     folder: Path
     name: str
     variants: tuple[Variant, ...]
+    tuning: dict | None = None
+    """Arguments of `tlite.runs.tune.start_tuning` for each variant, as JSON; None: not tuned."""
 
     def changed(self, name: str, **fields) -> "Study":
         """The study with other fields of the variant of this name."""
@@ -56,7 +60,13 @@ class Study:
     def write(self, folder: Path | None = None) -> None:
         """Write study.json, or replace it in one step."""
         content = {"name": self.name, "variants": [vars(v) for v in self.variants]}
+        content |= {"tuning": self.tuning} if self.tuning else {}
         replace_file((folder or self.folder) / STUDY, content)
+
+
+def variants_from_json(content: list[dict]) -> tuple[Variant, ...]:
+    """The variants in study.json or tuning.json; a ValueError or TypeError if they are none."""
+    return tuple(from_dict(Variant, {**values, "kind": "Variant"}) for values in content)
 
 
 def is_study(folder: Path) -> bool:
@@ -73,9 +83,8 @@ def read_study(folder: Path) -> Study:
     path = folder / STUDY
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        listed = [{**values, "kind": "Variant"} for values in content["variants"]]
-        variants = tuple(from_dict(Variant, values) for values in listed)
-        study = Study(folder, str(content["name"]), variants)
+        variants = variants_from_json(content["variants"])
+        study = Study(folder, str(content["name"]), variants, content.get("tuning"))
     except UNREADABLE as error:
         reason = system_reason(error) or f"it is not what a study writes: {error}"
         raise UserError(f"can't read {path}: {reason}") from error

@@ -30,7 +30,7 @@ from tlite.errors import (
     command,
     disk_errors,
     printable,
-    resumable,
+    resume_command,
 )
 from tlite.experiment import BaseExperiment
 from tlite.models.config import describe_components, user_components
@@ -327,8 +327,19 @@ class Run(abc.ABC):
             Interrupted: a signal stopped it; everything is saved.
         """
         self.trainer.check_fits()
-        remember_code(to_dict(self.experiment))
         self.print_summary()
+        self.train_until(self.experiment.training.steps, profile=profile)
+        if report:
+            self.report()
+        return self
+
+    def train_until(self, step: int, *, profile: int = 0) -> None:
+        """Train from the last checkpoint to a step; save it and the scores of each example there.
+
+        Raises:
+            Interrupted: a signal stopped it; everything is saved.
+        """
+        remember_code(to_dict(self.experiment))
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
         try:
@@ -341,22 +352,19 @@ class Run(abc.ABC):
                     self.init_state,
                     self.extra_metrics,
                     profile,
+                    step,
                 )
         except Interrupted as stop:
-            run = resumable(self.dir.metrics)
-            stop.args = (f"{stop}; to resume: {command('train', '--resume', run)}",)
+            stop.args = (f"{stop}; to resume: {resume_command(self.dir.metrics)}",)
             raise
-        step = Checkpoints(self.dir.checkpoints).steps()[-1]
+        reached = Checkpoints(self.dir.checkpoints).steps()[-1]  # patience may have ended it
         sums = self.sums_by_example(state.parameters, batches)
-        self._last_sums = step, sums.copy()
+        self._last_sums = reached, sums.copy()
         for average in self.experiment.training.averages:
             scores = self.sums_by_example(self.parameters(average)[0], batches)
             sums |= {f"{average}_{n}": a for n, a in scores.items() if n not in ("count", "bytes")}
         if distributed.is_process0():  # for `tlite compare`
-            save_example_scores(self.dir.path, step, sums)
-        if report:
-            self.report()
-        return self
+            save_example_scores(self.dir.path, reached, sums)
 
     def report(self) -> None:
         """Print and draw the results of the best checkpoint on the validation split."""

@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -180,14 +180,24 @@ def resolve_precision(
     }
 
 
-def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None) -> str:
+def find_same_study(
+    name: str,
+    experiments: Mapping[str, Any],
+    dir: Path | None,
+    config: str = STUDY,
+    read_variants: Callable[[Path], Any] = read_study,
+) -> str:
     """Return the newest folder that has a study of these variants, among `dir` or runs/NAME; or "".
 
     A study keeps the precision that "auto" was resolved to, also on another machine.
+
+    Args:
+        config: name of the file in the folder.
+        read_variants: folder -> value with `variants`, from this file.
     """
 
     def read(folder: Path) -> tuple[dict, dict]:
-        saved = {v.name: v.experiment for v in read_study(folder).variants}
+        saved = {v.name: v.experiment for v in read_variants(folder).variants}
         precisions = {}
         for name, experiment in experiments.items():
             precisions[name] = experiment.training.precision
@@ -196,7 +206,7 @@ def find_same_study(name: str, experiments: Mapping[str, Any], dir: Path | None)
         new = resolve_precision(experiments, precisions)
         return saved, {name: to_checked_json(experiment) for name, experiment in new.items()}
 
-    return find_equal(name, dir, STUDY, read)
+    return find_equal(name, dir, config, read)
 
 
 def create_study(
@@ -222,7 +232,7 @@ def create_study(
 
 def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tuple[Variant, ...]:
     """Return the entries of study.json; raise a `UserError` if one can't be trained or compared."""
-    used, variants, comparable = {"comparison", STUDY, CODE}, [], []
+    used, variants, comparable = {"comparison", "tuning", STUDY, CODE}, [], []
     for name, experiment in experiments.items():
         try:
             built = datasets.build(experiment)

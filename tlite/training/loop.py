@@ -53,6 +53,7 @@ def fit(
     start: Callable[[], TrainState] | None = None,
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
+    until: int | None = None,
 ) -> TrainState:
     """Train from the last checkpoint, or the start, to the last step; return the final state.
 
@@ -65,6 +66,8 @@ def fit(
         start: returns the initial state; `trainer.init` by default.
         measure: (parameters, means) -> further validation metrics, one value per seed (M,).
         profile: number of steps to profile into the folder's `profile`.
+        until: step to stop at, where the state is saved; a later call continues bit for bit. None:
+            the last step.
 
     Raises:
         RunFailed: all seeds have diverged, or no validation loss was finite.
@@ -80,7 +83,8 @@ def fit(
         metrics = MetricsWriter(file, trainer, tokens_per_example)
         checkpointer = Checkpointer(trainer, checkpoints, metrics, interrupt, validation, measure)
         state, step = checkpointer.resume(start)
-        state, step = train(state, step, checkpointer, profile)
+        end = trainer.config.steps if until is None else until
+        state, step = train(state, step, end, checkpointer, profile)
         checkpoints.wait()
         distributed.broadcast_from_process0(file.check_unchanged)  # all wait for process 0
     checkpointer.report_end(step)
@@ -88,9 +92,9 @@ def fit(
 
 
 def train(
-    state: TrainState, step: int, checkpointer: "Checkpointer", profile: int
+    state: TrainState, step: int, end: int, checkpointer: "Checkpointer", profile: int
 ) -> tuple[TrainState, int]:
-    """Train, save and validate until the last step, a signal, or the end of patience.
+    """Train, save and validate until the step `end`, a signal, or the end of patience.
 
     Raises:
         RunFailed: all seeds have diverged.
@@ -102,7 +106,7 @@ def train(
             progress.validated(checkpointer.validate(step, state))
         if checkpointer.is_stopped():
             return state, step
-        calls = train_steps(checkpointer, state, step, profile)
+        calls = train_steps(checkpointer, state, step, end, profile)
         for reached, losses, seconds, latest in calls:
             progress.trained(reached, *metrics.write_call(reached, losses, seconds))
             if latest is None:
@@ -117,12 +121,12 @@ def train(
 
 
 def train_steps(
-    checkpointer: "Checkpointer", state: TrainState, step: int, profile: int
+    checkpointer: "Checkpointer", state: TrainState, step: int, end: int, profile: int
 ) -> Iterator[tuple[int, dict[str, np.ndarray], float, TrainState | None]]:
-    """Train to the last step; yield the result of each call while the next one runs.
+    """Train to the step `end`; yield the result of each call while the next one runs.
 
-    At validations, and when a save is due, all results are yielded before the next call is
-    dispatched: the last of them has the state, which may then be saved.
+    At validations, at the end, and when a save is due, all results are yielded before the next call
+    is dispatched: the last of them has the state, which may then be saved.
 
     Yields:
         The step reached, losses by step and seed (N, M), seconds per step, and the state: None if
@@ -131,9 +135,9 @@ def train_steps(
     trainer, first = checkpointer.trainer, step
     config, calls = trainer.config, CallQueue(trainer)
     folder = checkpointer.metrics.file.path.with_name("profile")
-    while step < config.steps:
+    while step < end:
         trainer.compile(state)  # before the clock starts
-        most = min(config.evaluate_every, config.steps - step, trainer.loader.max_steps_per_call)
+        most = min(config.evaluate_every, end - step, trainer.loader.max_steps_per_call)
         left = min(config.evaluate_every - step % config.evaluate_every, most)
         profiled = min(profile, most)
         profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
@@ -147,7 +151,7 @@ def train_steps(
         if len(calls.unread) > 1:
             yield calls.read()
         calls.num_steps, is_due = checkpointer.agree(calls.propose_num_steps())
-        if is_due or config.is_eval_step(step):
+        if is_due or config.is_eval_step(step) or step == end:
             yield calls.read(state)
 
 

@@ -37,8 +37,9 @@ from tlite.errors import CollectiveError, UserError, command, disk_errors, print
 from tlite.user_code import allow_code, write_code
 
 LATEST, ROOT = "latest", Path("runs")
-RUN, STUDY, CODE = "config.json", "study.json", "code"
-RUN_FILES = {RUN, STUDY, "metrics.jsonl", "checkpoints"}  # a run or a study has at least one
+RUN, STUDY, TUNING, CODE = "config.json", "study.json", "tuning.json", "code"
+LEDGER = "trials.jsonl"
+RUN_FILES = {RUN, STUDY, TUNING, "metrics.jsonl", "checkpoints"}  # each folder has at least one
 METRICS = "metrics/metrics"
 """JSON file of a checkpoint with its score, where Orbax's manager writes it."""
 NO_SCORE = 1e30
@@ -84,18 +85,19 @@ class RunDir:
 
 
 class RunSummary(NamedTuple):
-    """A run or a study in a list."""
+    """A run, a study or a tuning in a list."""
 
     folder: Path
     created: datetime.datetime
-    """Local time; of a study that of its first run."""
+    """Local time; of a study or a tuning that of its first run."""
     experiment: str = ""
     kind: str = "damaged"
-    """generator, classifier, translator, study, pretrained or damaged."""
+    """generator, classifier, translator, study, tuning, pretrained or damaged."""
     progress: int = 0
-    """Step of the last checkpoint; number of a study's variants that have reached their last."""
+    """Step of the last checkpoint; number of a study's variants that have reached their last, or of
+    the rungs that a tuning has decided."""
     total: int = 0
-    """Number of steps, or of variants."""
+    """Number of steps, of variants, or of rungs."""
     best: str = ""
     """Best validation: "loss 1.0802"."""
 
@@ -104,7 +106,7 @@ class RunSummary(NamedTuple):
 
 
 def find_runs(root: Path) -> list[RunSummary]:
-    """Return the runs and studies below a folder, newest first, without the runs of the studies."""
+    """Return runs, studies and tunings below a folder, newest first, without the runs of both."""
     runs = []
     for path, folders, files in os.walk(root):
         if not RUN_FILES.isdisjoint([*folders, *files]):
@@ -121,7 +123,7 @@ def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Pa
     `latest` is the newest in ./runs, whatever ./latest is.
 
     Args:
-        kind: generator, classifier or translator; "": any.
+        kind: generator, classifier, translator or tuning; "": any run.
         studies: a study counts as a run.
 
     Raises:
@@ -133,12 +135,12 @@ def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Pa
     check_local(folder)
     if not is_latest and not os.path.isdir(folder):
         return Path(folder)
-    excluded = {"damaged"} if studies else {"damaged", "study"}
+    excluded = {"damaged", "tuning"} if studies else {"damaged", "tuning", "study"}
     for run in find_runs(ROOT if is_latest else Path(folder)):
         if run.kind == kind or not (kind or run.kind in excluded):
             return run.folder
     if is_latest:
-        name = f"{kind}'s run" if kind else "run"
+        name = {"": "run", "tuning": "tuning"}.get(kind, f"{kind}'s run")
         raise UserError(f"there is no latest {name}: {Path.cwd() / ROOT} has none")
     return Path(folder)
 
@@ -150,12 +152,15 @@ def check_local(folder: str | Path) -> None:
 
 
 def summarize_run(folder: Path) -> RunSummary:
-    """Return the summary of a run or a study."""
+    """Return the summary of a run, a study or a tuning."""
     is_study = (folder / STUDY).is_file()
-    configs = [*folder.glob(f"[!.]*/{RUN}")] if is_study else [*folder.glob(RUN)]
-    created = datetime.datetime.fromtimestamp(min(map(_creation_time, configs or [folder])))
+    config = STUDY if is_study else next((n for n in (TUNING, RUN) if (folder / n).is_file()), RUN)
+    configs = folder.glob(RUN if config == RUN else f"[!.]*/{RUN}")
+    created = datetime.datetime.fromtimestamp(min(map(_creation_time, [*configs] or [folder])))
     try:
-        content = _read_json(folder / (STUDY if is_study else RUN))
+        content = _read_json(folder / config)
+        if config == TUNING:
+            return _summarize_tuning(folder, created, content)
         if "model_type" in content:
             return RunSummary(folder, created, kind="pretrained")
         if not is_study:
@@ -165,6 +170,13 @@ def summarize_run(folder: Path) -> RunSummary:
         return RunSummary(folder, created, str(content["name"]), "study", ended, len(runs))
     except UNREADABLE:
         return RunSummary(folder, created)
+
+
+def _summarize_tuning(folder: Path, created: datetime.datetime, content: dict) -> RunSummary:
+    path, rungs = folder / LEDGER, content["rungs"]
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    last = max((json.loads(line)["rung"] for line in lines), default=0)
+    return RunSummary(folder, created, str(content["name"]), "tuning", last, len(rungs))
 
 
 def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunSummary:

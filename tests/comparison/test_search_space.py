@@ -1,0 +1,82 @@
+"""Points to try: evenly spaced, rounded, combined, or Sobol points; wrong input is named."""
+
+import math
+
+import pytest
+
+from tests.helpers.complaints import complaint
+from tlite.comparison.search_space import (
+    Range,
+    describe_change,
+    end_of_range_warnings,
+    make_search_space,
+    sample_space,
+)
+from tlite.data import BuiltinText
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+
+EXPERIMENT = GeneratorExperiment("x", BuiltinText(), model=GeneratorConfig(context=8))
+RATE = "training.learning_rate"
+
+
+def points(fields, trials=8):
+    return sample_space(make_search_space(EXPERIMENT, fields), trials)
+
+
+def test_a_single_range_is_evenly_spaced_in_the_logarithm():
+    values = [point[RATE] for point in points({RATE: (1e-4, 1e-1)}, 4)]
+    assert values == [1e-4, 1e-3, 1e-2, 1e-1]
+    middle = points({RATE: (1e-4, 1e-1)}, 8)[3][RATE]
+    assert middle == float(f"{1e-4 * 1000 ** (3 / 7):.3g}")
+
+
+def test_integers_are_rounded_and_tried_once():
+    widths = [point["model.width"] for point in points({"model.width": (4, 8)}, 20)]
+    assert widths == [4, 5, 6, 7, 8]
+
+
+def test_choices_are_combined_if_there_are_few():
+    fields = {"model.norm": ["layer", "rms"], "training.schedule": ["constant", "cosine"]}
+    names = [describe_change(point) for point in points(fields, 4)]
+    assert names == [
+        f"norm={norm} schedule={schedule}"
+        for norm in ("layer", "rms")
+        for schedule in ("constant", "cosine")
+    ]
+    assert len(points(fields, 3)) <= 3
+
+
+def test_several_axes_are_sampled_in_each_eighth_of_the_range_once():
+    found = points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
+    eighths = [int(8 * math.log(point[RATE] / 1e-4) / math.log(1000)) for point in found]
+    assert sorted(eighths) == list(range(8))
+    assert {point["model.norm"] for point in found} == {"layer", "rms"}
+    assert found == points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
+
+
+@pytest.mark.parametrize(("value", "end"), [(1e-4, "low"), (1e-1, "high"), (1.93e-3, "")])
+def test_a_value_at_an_end_of_its_range_is_warned_of(value, end):
+    warnings = end_of_range_warnings({RATE: Range(1e-4, 1e-1)}, {RATE: value}, 8)
+    assert [f"at the {end} end of the range 0.0001..0.1" in w for w in warnings] == [True] * bool(
+        end
+    )
+
+
+MISTAKES = {
+    "reversed": ({RATE: (0.1, 0.001)}, 8, "0 < LOW < HIGH, not 0.1..0.001"),
+    "zero": ({RATE: (0.0, 1.0)}, 8, "not 0..1"),
+    "one choice": ({"model.norm": ["rms"]}, 8, "two or more values"),
+    "no number": ({"model.norm": ("layer", "rms")}, 8, "a range is two numbers"),
+    "wrong type": ({RATE: ["a", "b"]}, 8, "expected float, not 'a'"),
+    "no field": ({"training.lr": (1e-3, 1.0)}, 8, "no field 'training.lr'"),
+    "data": ({"data.validation_fraction": (0.1, 0.2)}, 8, "can't be compared"),
+    "steps": ({"training.steps": [10, 20]}, 8, "the same steps and seeds"),
+    "one trial": ({RATE: (1e-3, 1.0)}, 1, "trials must be at least 2, not 1"),
+    "nothing": ({}, 8, "name a field to tune"),
+}
+
+
+@pytest.mark.parametrize(("fields", "trials", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_wrong_search_space_is_one_message(fields, trials, message):
+    assert message in complaint(points, fields, trials)

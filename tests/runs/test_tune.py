@@ -1,0 +1,203 @@
+"""Tuning: worse values are dropped early, a kill changes nothing, and trials are plain runs."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.attack import state as attacked
+from tests.helpers.complaints import complaint
+from tests.helpers.runs import LOGISTIC, labelled, varied
+from tests.runs.test_study import Killed, kill
+from tlite.cli import main
+from tlite.config import override
+from tlite.errors import RunFailed
+from tlite.runs import Run, run, tune
+from tlite.runs.tune import read_tuning, resume_tuning
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.run_dir import find_runs
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+RATE = "training.learning_rate"
+FIELDS = {RATE: (1e-4, 1.0)}
+# The rung at step 4 is no validation, which is every 3 steps.
+TRAINING = TrainingConfig(steps=8, batch_size=8, evaluate_every=3)
+
+
+@pytest.fixture(autouse=True)
+def skip_slow_steps(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "gc", SimpleNamespace(collect=lambda: 0))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A logistic regression, the run that compiles fastest."""
+    texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
+    return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
+
+
+def start(base, folder, fields=FIELDS, **settings):
+    return tune.tune(base, fields, **{"trials": 4, "seeds": 1, "dir": folder} | settings)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(base, tmp_path_factory):
+    """A tuning that was not interrupted."""
+    return start(base, tmp_path_factory.mktemp("undisturbed") / "tuning")
+
+
+def choices(tuning):
+    """Return the ledger without the seconds."""
+    return [{**line, "seconds": None} for line in tuning.read_ledger()]
+
+
+def test_the_worst_values_are_dropped_early_and_cost_less(undisturbed):
+    lines = undisturbed.read_ledger()
+    first, last = ([line for line in lines if line["rung"] == rung] for rung in (1, 2))
+    kept = [line["trial"] for line in first if line["kept"]]
+    assert (len(first), [line["trial"] for line in last]) == (4, kept)
+    assert [line["reason"] for line in first if line["change"][RATE] == 1e-4] == ["worse"]
+    assert sum(line["step"] for line in first if not line["kept"]) + 8 * len(last) < 4 * 8
+    best = min(last, key=lambda line: np.mean(line["loss"]))
+    assert undisturbed.values == best["change"]
+
+
+def test_the_ledger_has_change_seeds_scores_and_cost(base, undisturbed):
+    lines = undisturbed.read_ledger()
+    assert len({line["hash"] for line in lines}) == len({line["trial"] for line in lines}) == 4
+    for line in lines:
+        assert line["trial"] == f"learning_rate={line['change'][RATE]:g}"
+        assert (line["seeds"], line["step"]) == ([10_000], {1: 4, 2: 8}[line["rung"]])
+        assert (len(line["loss"]), line["seconds"] > 0) == (1, True)
+    assert base.training.seed == 0
+    (summary,) = find_runs(undisturbed.folder)
+    assert (summary.kind, summary.progress, summary.total) == ("tuning", 2, 2)
+
+
+def test_a_trial_that_is_kept_equals_a_plain_run(base, undisturbed, tmp_path):
+    change = undisturbed.values
+    plain = Run.create(override(base, change | {"training.seed": 10_000}), tmp_path / "plain")
+    plain.train(report=False)
+    best = undisturbed.best()
+    (trial,) = (v.run for v in undisturbed.variants if v.name == best["trial"])
+    folder = undisturbed.folder / trial
+    assert attacked.checkpoints(folder) == attacked.checkpoints(tmp_path / "plain")
+    assert attacked.metrics(folder) == attacked.metrics(tmp_path / "plain")
+
+
+KILLS = {
+    "while a run folder is made": (Run, "start", 1),
+    "before the first checkpoint": (Checkpoints, "save", 1),
+    "in the second trial": (Trainer, "dispatch", 3),
+    "while a run folder is made again": (run, "create_run", 1),
+    "before the first decision": (tune, "decide_rung", 1),
+    "while the ledger is written": (tune, "replace_file", 1),
+    "in the second rung": (Checkpoints, "save", 2),
+    "before the result": (tune, "print_result", 1),
+}
+
+
+def test_a_tuning_killed_at_any_moment_chooses_the_same(base, undisturbed, tmp_path, monkeypatch):
+    folder = tmp_path / "tuning"
+    with monkeypatch.context() as patch:
+        kill(patch, tune, "run_tuning")
+        with pytest.raises(Killed):
+            start(base, folder)
+    for call in KILLS.values():
+        with monkeypatch.context() as patch:
+            kill(patch, *call)
+            with pytest.raises(Killed):
+                resume_tuning(folder)
+    tuning = resume_tuning(folder)
+    assert tuning.values == undisturbed.values
+    assert choices(tuning) == choices(undisturbed)
+    for variant in tuning.variants:
+        folders = (t.folder / variant.run for t in (tuning, undisturbed))
+        one, other = map(attacked.metrics, folders)
+        assert one == other
+
+
+def test_a_finished_tuning_trains_nothing_again(base, undisturbed, monkeypatch, capsys):
+    kill(monkeypatch, Trainer, "dispatch")
+    tuning = start(base, undisturbed.folder, resume="auto", train_command=("train", "demo"))
+    assert tuning.values == undisturbed.values
+    assert f"best: learning_rate={tuning.values[RATE]:g}" in capsys.readouterr().out
+    message = complaint(start, base, undisturbed.folder, trials=5, resume="auto")
+    assert "has another experiment" in message
+
+
+def test_scores_before_a_decision_are_not_trained_again(base, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill(patch, tune, "decide_rung")
+        with pytest.raises(Killed):
+            start(base, tmp_path / "tuning")
+    kill(monkeypatch, Run, "train_until", 1)
+    kill(monkeypatch, tune, "print_rung", 1)
+    with pytest.raises(Killed):
+        resume_tuning(tmp_path / "tuning")
+    assert len(read_tuning(tmp_path / "tuning").read_ledger()) == 4
+
+
+def test_diverged_trials_are_dropped(base, tmp_path, capsys):
+    tuning = start(base, tmp_path / "tuning", {RATE: [1e-2, 3e38]}, trials=2, seeds=2)
+    reasons = {line["change"][RATE]: line["reason"] for line in tuning.read_ledger()}
+    assert reasons[1e-2] == ""
+    assert "learning rate 3e+38 is" in reasons[3e38]
+    assert tuning.values == {RATE: 1e-2}
+    with pytest.raises(RunFailed, match="all 2 trials failed"):
+        start(base, tmp_path / "other", {RATE: [1e38, 3e38]}, trials=2)
+
+
+def test_a_value_at_the_end_of_the_range_is_warned_of(base, tmp_path, capsys):
+    start(base, tmp_path / "tuning", {RATE: (1e-6, 1e-4)}, trials=2)
+    assert "at the high end of the range 1e-06..0.0001" in capsys.readouterr().err
+
+
+def test_a_trial_that_was_trained_further_is_an_error(base, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill(patch, tune, "decide_rung")
+        with pytest.raises(Killed):
+            start(base, tmp_path / "tuning")
+    folder = tmp_path / "tuning" / "learning_rate=0.0001"
+    Run.open(folder).train(report=False)
+    message = complaint(resume_tuning, tmp_path / "tuning")
+    assert message.startswith(f"{folder} is at step 8, but the other trials at step 4")
+
+
+def test_an_invalid_trial_prevents_the_tuning(base, tmp_path):
+    message = complaint(start, base, tmp_path / "tuning", {"training.batch_size": [8, -1]})
+    assert "batch_size must be at least 1, not -1" in message
+    assert not (tmp_path / "tuning").exists()
+
+
+def test_the_command_prints_how_to_train_with_the_best_value(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "create_tuning", lambda name, *_: pytest.fail(name))
+    calls = []
+    monkeypatch.setattr(tune, "tune", lambda *args, **settings: calls.append((args, settings)))
+    words = "tune demo --width 32 --vary learning-rate 1e-3..1 --vary norm rms layer --trials 5"
+    assert main(words.split()) == 0
+    ((experiment, fields), settings) = calls[0]
+    assert (experiment.model.width, settings["trials"]) == (32, 5)
+    assert fields == {RATE: (1e-3, 1.0), "model.norm": ["rms", "layer"]}
+    assert settings["train_command"] == ("train", "demo", "--width", "32")
+    change = {RATE: 0.00316, "model.norm": "rms", "model.attention.num_heads": 2}
+    options = ["--learning-rate", "0.00316", "--norm", "rms", "--attention.num-heads", "2"]
+    assert tune.as_options(change) == options
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", json.dumps({"space": {}, "variants": [{}]})])
+def test_a_damaged_tuning_file_is_one_message(tmp_path, content):
+    (tmp_path / "tuning.json").write_text(content)
+    assert complaint(read_tuning, tmp_path).startswith(f"can't read {tmp_path / 'tuning.json'}: ")
+
+
+def test_several_seeds_and_a_batch_size_can_be_tuned(base, tmp_path):
+    fields = {RATE: (1e-2, 1.0), "training.batch_size": [4, 8]}
+    tuning = start(varied(base, seeds=5), tmp_path / "tuning", fields, seeds=2)
+    assert tuning.seeds == (10_000, 10_001)
+    assert {*tuning.values} == {*fields}
