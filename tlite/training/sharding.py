@@ -34,9 +34,8 @@ def make_mesh(
 ) -> tuple[Mesh, list[str]]:
     """Return the mesh ("replica", "data", "model"), and warnings about what it leaves unused.
 
-    Seeds are spread over the devices first, then the examples of a batch over "data" and "model";
-    the parameters of a sharded model are divided over these two as well. Each process contributes
-    equally many devices, as many as seeds and batch divide.
+    Seeds are spread over the devices first, then the examples of a batch over "data" and "model",
+    and the parameters of a sharded model too. All processes contribute equally many devices.
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
@@ -45,10 +44,9 @@ def make_mesh(
     Raises:
         UserError: a process would have no device.
     """
-    by_process: dict[int, list] = {}
-    for device in devices:
-        by_process.setdefault(device.process_index, []).append(device)
-    available = min(map(len, by_process.values())) * len(by_process)
+    processes = sorted({device.process_index for device in devices})
+    by_process = [[d for d in devices if d.process_index == number] for number in processes]
+    available = min(map(len, by_process)) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
     inner = math.gcd(shards, config.fsdp_inner) if sharded else 1
@@ -69,7 +67,7 @@ def make_mesh(
             f"fsdp_inner is {inner}, not {config.fsdp_inner}: it must divide the {shards} devices "
             "that share a batch, and the model must be sharded"
         )
-    used = [device for _, local in sorted(by_process.items()) for device in local[:per_process]]
+    used = [device for local in by_process for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
 
 
