@@ -37,6 +37,7 @@ from tlite.library_code import (
     find_library_code,
     is_library_code,
 )
+from tlite.notebook_code import FILE, is_notebook_code, read_notebook_source
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "_shipped" / "experiments"
@@ -170,19 +171,31 @@ def read_program(path: Path, module: ModuleType | None = None) -> Program:
         root = root.parent
     main = (path.resolve().parent / path.name).relative_to(root).as_posix()
     folders = [str(folder), str(root)]
+    return Program(main, _read_sources(main, path, folders), module)
+
+
+def _read_sources(
+    main: str, path: Path, folders: list[str], content: bytes | None = None
+) -> dict[str, Source]:
+    """Return a program's files by name: `main`, and those of the folders that it imports.
+
+    Args:
+        content: that of `main` if it is not in a file.
+    """
     unread, sources = {main: path}, {}
     try:
         while unread:
             file, path = unread.popitem()
             if file not in sources:
-                sources[file] = Source(path.read_bytes(), path, path)
+                is_given = content is not None and file == main
+                sources[file] = Source(content if is_given else path.read_bytes(), path, path)
                 tree = ast.parse(sources[file].content, str(path.resolve()))
                 unread.update(_find_imports(tree, file.split("/")[:-1], folders))
     except OSError as error:
         raise UserError(f"can't read {path}: {system_reason(error)}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(_describe_error(error, main, sources)) from error
-    return Program(main, sources, module)
+    return sources
 
 
 def _find_imports(
@@ -260,6 +273,7 @@ def name_of(function: Callable | str) -> str:
         return f"{function.__qualname__.partition('.<locals>')[0]} of {library}"
     module = sys.modules.get(function.__module__)
     file = os.path.basename(getattr(module, "__file__", None) or function.__module__)
+    file = FILE if is_notebook_code(function) else file
     return f"{function.__qualname__} of {file}"
 
 
@@ -268,14 +282,17 @@ def describe_code(function: Callable) -> dict[str, Any]:
 
     Returns:
         "kind", the "file" of its program, its "name", after that of its module if that is another
-        file, and "sha256": the digest of each file of the program, by file name. Functions of
-        optax and JAX are described by `describe_library_code`.
+        file, and "sha256": the digest of each file of the program, by file name. A function of a
+        notebook has a file that `read_notebook_source` makes from its cells. Functions of optax
+        and JAX are described by `describe_library_code`.
 
     Raises:
-        UserError: it is not on the top level of a file of the user's.
+        UserError: it is not on the top level of a file or a notebook of the user's.
     """
     if isinstance(function, functools.partial) or is_library_code(function):
         return _describe_partial_or_library(function)
+    if is_notebook_code(function):
+        return _describe_notebook_code(function)
     name = getattr(function, "__qualname__", repr(function))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     module_name = getattr(module, "__name__", "")
@@ -293,12 +310,38 @@ def describe_code(function: Callable) -> dict[str, Any]:
         where = f"{file.name or 'a Python file'} under that name"
         raise UserError(f"{name} is not on the top level of {where}: a run can't record it")
     program = _programs.get(top if is_program else module_name)
-    if program is None or (module is program.module and module.__spec__ is not program.spec):
+    is_another = program is not None and not is_program and module is not program.module
+    if (
+        is_another
+        or program is None
+        or (module is program.module and module.__spec__ is not program.spec)
+    ):
         program = read_program(file, module)  # Python has imported it, or has reloaded it
     kind = "class" if isinstance(function, type) else "function"
     if module is not program.module:
         name = f"{module_name.partition('.')[2]}.{name}"
     return {"kind": kind, "file": program.file, "name": name, "sha256": program.digests}
+
+
+def _describe_notebook_code(function: Callable) -> dict[str, Any]:
+    """Return the reference to a function of a notebook, whose file is executed once as a test."""
+    name = function.__name__
+    try:
+        content = read_notebook_source(function).encode()
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    path = Path("<notebook>", FILE)  # no such file: the notebook's functions have no other
+    program = Program(FILE, _read_sources(FILE, path, [os.getcwd()], content))
+    program = _find_loaded(FILE, program.digests, name) or program
+    if program.module is None:
+        program.execute()
+    attributes = getattr(function, "__dict__", {}).keys()
+    if missing := sorted(attributes - getattr(program.find(name), "__dict__", {}).keys()):
+        raise UserError(
+            f"{name}.{missing[0]} can't be recorded: set it in the cell that defines {name}"
+        )
+    kind = "class" if isinstance(function, type) else "function"
+    return {"kind": kind, "file": FILE, "name": name, "sha256": program.digests}
 
 
 def _describe_partial_or_library(function: Callable) -> dict[str, Any]:

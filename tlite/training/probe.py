@@ -11,7 +11,6 @@ import optax.contrib
 
 from tlite.errors import UserError
 from tlite.training.config import user_functions
-from tlite.training.schedules import schedule
 
 CONTRACTS = {
     "optimizer": "gets the learning rate and returns an optax GradientTransformation",
@@ -102,8 +101,9 @@ def _find_rate_fault(step: Callable, parameters: dict, state: Any, gradient: dic
 
 def _find_schedule_fault(config: Any) -> str:
     """Return the first fault of a schedule over all steps of a run; "": none."""
-    steps = np.unique(np.linspace(0, config.steps - 1, min(config.steps, 1000)).astype(np.int32))
-    factors = np.asarray(jax.jit(jax.vmap(lambda step: schedule(config, step)))(steps))
+    last = max(config.steps - config.warmup_steps, 1) - 1  # it gets the steps since the warm-up
+    steps = np.unique(np.linspace(0, last, min(last + 1, 1000)).astype(np.int32))
+    factors = np.asarray(jax.jit(jax.vmap(config.schedule))(steps), np.float32)
     if factors.shape != steps.shape:
         return f"returns an array of shape {factors.shape[1:]}"
     if not np.isfinite(factors).all():

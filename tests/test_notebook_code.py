@@ -1,0 +1,164 @@
+"""Functions of a notebook are recorded as a file that is made from its cells."""
+
+import functools
+import linecache
+import sys
+from types import ModuleType
+
+import jax.numpy as jnp
+import pytest
+
+from tlite import user_code
+from tlite.errors import UserError
+from tlite.user_code import allow_code, describe_code, find_code, name_of, write_code
+
+CELL = """
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+PEAK = 4
+TABLE = jnp.ones(3)
+print("not recorded")
+
+
+class State(NamedTuple):
+    count: int
+
+
+def count(state):
+    return State(state.count + 1)
+
+
+def sign_descent(learning_rate, scale=1.0):
+    def update(gradient, state, parameters=None):
+        signs = jax.tree.map(lambda g: -scale * learning_rate * jnp.sign(g), gradient)
+        return signs, count(state)
+
+    return optax.GradientTransformation(lambda parameters: State(0), update)
+
+
+@jax.jit
+def triangle(step):
+    return 1 - jnp.abs(step / PEAK - 1)
+
+
+def tempered(params, query, key, value, mask=None):
+    return params.temperature * query, None
+
+
+tempered.init_params = lambda rng, config: {"temperature": jnp.ones(())}
+
+
+def with_table(logits, targets):
+    return logits @ TABLE
+
+
+def factory():
+    def inner(step):
+        return 1.0
+
+    return inner
+
+
+unnamed = lambda step: 1.0
+nested = factory()
+mapped = jax.vmap(count)
+half = functools.partial(sign_descent, scale=0.5)
+"""
+
+
+@pytest.fixture
+def run_cell(monkeypatch, tmp_path):
+    """Return a function that executes a cell as IPython does, and returns the namespace."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(user_code, "_programs", {})
+    main = ModuleType("__main__")
+    main.In = [""]
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def run(source):
+        name = f"<cell-{len(main.In)}>"
+        monkeypatch.setitem(
+            linecache.cache, name, (len(source), None, source.splitlines(True), name)
+        )
+        main.In.append(source)
+        exec(compile(source, name, "exec"), vars(main))  # as a kernel does
+        return vars(main)
+
+    return run
+
+
+def find_in_another_process(reference, folder, monkeypatch):
+    write_code(folder, reference)
+    monkeypatch.setattr(user_code, "_programs", {})
+    with allow_code(folder, trust=True):
+        return find_code(reference)
+
+
+@pytest.mark.parametrize("name", ["sign_descent", "triangle", "tempered", "State", "half"])
+def test_a_notebook_s_function_is_found_in_another_process(run_cell, name, tmp_path, monkeypatch):
+    function = run_cell(CELL)[name]
+    reference = describe_code(function)
+    found = find_in_another_process(reference, tmp_path / "code", monkeypatch)
+    assert describe_code(found) == reference
+    assert "notebook.py" in name_of(function)
+    if name == "triangle":
+        assert [float(found(step)) for step in (0, 4, 6)] == [0.0, 1.0, 0.5]
+    if name == "tempered":
+        assert found.init_params(None, None)["temperature"] == 1
+    if isinstance(function, functools.partial):
+        updates, state = found(0.1).update({"a": jnp.full(2, -3.0)}, found(0.1).init({}))
+        assert updates["a"].tolist() == pytest.approx([0.05, 0.05])
+        assert state.count == 1
+
+
+def test_the_record_has_only_what_the_function_uses(run_cell, tmp_path):
+    reference = describe_code(run_cell(CELL)["triangle"])
+    write_code(tmp_path / "code", reference)
+    (digest,) = reference["sha256"].values()
+    text = (tmp_path / "code" / f"{digest}.py").read_text()
+    assert text == (
+        "import jax\nimport jax.numpy as jnp\n\n\nPEAK = 4\n\n\n"
+        "@jax.jit\ndef triangle(step):\n    return 1 - jnp.abs(step / PEAK - 1)\n"
+    )
+
+
+def test_a_redefined_function_keeps_its_cell_s_source(run_cell):
+    first = run_cell("def f(step):\n    return 1.0\n")["f"]
+    before = describe_code(first)
+    second = run_cell("def f(step):\n    return 0.5\n")["f"]
+    assert describe_code(first) == before != describe_code(second)
+    assert find_code(before)(0) == 1.0
+
+
+def test_a_changed_dependency_changes_the_record(run_cell):
+    function = run_cell("K = 2\ndef f(step):\n    return K\n")["f"]
+    before = describe_code(function)
+    run_cell("K = 3\n")
+    assert describe_code(function) != before
+    assert (find_code(before)(0), find_code(describe_code(function))(0)) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("unnamed", "by def on the top level of a cell"),
+        ("nested", "by def on the top level of a cell"),
+        ("mapped", "decorate it where it is defined"),
+        ("with_table", "with_table uses TABLE of the notebook"),
+    ],
+)
+def test_a_function_without_a_record_is_an_error(run_cell, name, message):
+    with pytest.raises(UserError, match=message):
+        describe_code(run_cell(CELL)[name])
+
+
+def test_an_attribute_set_in_another_cell_is_an_error(run_cell):
+    run_cell("def f(params, x):\n    return x\n")
+    function = run_cell("f.init_params = lambda rng, config: {}\n")["f"]
+    with pytest.raises(UserError, match=r"f\.init_params"):
+        describe_code(function)
