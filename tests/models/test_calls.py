@@ -344,7 +344,7 @@ def test_ngram_features_reach_only_the_linear_model():
     words, characters = np.asarray(words), np.asarray(characters)
     added = (words[0] + words[V + 9]) / 2**0.5 + characters[[0, 2, 4]].sum(0) / 3**0.5
     added += np.asarray(model.word_ngrams.bias) + np.asarray(model.character_ngrams.bias)
-    read = jax.jit(lambda model, **noise: model.transformer_logits(jnp.asarray(TEXTS), **noise))
+    read = jax.jit(lambda model, **noise: model.logits_and_aux(jnp.asarray(TEXTS), **noise)[0])
     for noise in ({}, {"rng": KEYS}):
         assert_close(call(model, both, **noise), np.asarray(read(model, **noise)) + added)
     with pytest.raises(ValueError, match="tokens has 6 columns"):

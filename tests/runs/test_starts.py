@@ -192,7 +192,7 @@ def test_logits_of_the_linear_model_are_added(run, capsys):
     @jax.jit
     def logits(model, tokens):
         added = model.ngram_logits(tokens[:, context:])
-        return model(tokens), model.transformer_logits(tokens[:, :context]), added
+        return model(tokens), model.logits_and_aux(tokens[:, :context])[0], added
 
     both, alone, added = map(np.asarray, logits(model, tokens))
     np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)

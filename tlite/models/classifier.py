@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 import tlite.functional as F
 from tlite.config import Config
 from tlite.functional.layers import widen
+from tlite.models.block import Aux
 from tlite.models.components import Projection, Sinusoidal
 from tlite.models.config import PositionsField, TransformerConfig, component
 from tlite.models.encoder import project
@@ -176,23 +177,23 @@ class SequenceClassifier(Transformer):
         """
         context, tap = self.config.context, F.scoped(tap, "")
         if not self.config.wide.has_ngrams:
-            return tap("logits", self.transformer_logits(tokens, rng=rng, tap=tap))
+            return tap("logits", self.logits_and_aux(tokens, rng=rng, tap=tap)[0])
         if tokens.shape[-1] <= context:
             raise ValueError(
                 f"tokens has {tokens.shape[-1]} columns; with n-grams it must have context + "
                 "features: use encode_texts(texts, model.config.context)"
             )
-        logits = self.transformer_logits(tokens[..., :context], rng=rng, tap=tap)
+        logits, _ = self.logits_and_aux(tokens[..., :context], rng=rng, tap=tap)
         return tap("logits", logits + self.ngram_logits(tokens[..., context:]))
 
-    def transformer_logits(
+    def logits_and_aux(
         self,
         tokens: Int[Array, "*batch T"],
         *,
         rng: Key[Array, "..."] | None = None,
         tap: F.Tap = F.no_tap,
-    ) -> Float[Array, "*batch C"]:
-        """Return the logits without `ngram_logits`, as in training.
+    ) -> tuple[Float[Array, "*batch C"], Aux]:
+        """Return the logits without `ngram_logits`, and the layers' scalars, as in training.
 
         The linear model of n-grams fits the training texts already: with it the transformer would
         have nothing to learn.
@@ -202,12 +203,12 @@ class SequenceClassifier(Transformer):
         if word_key is not None and config.embedding.word_dropout:
             mask &= F.dropout_mask(word_key, tokens.shape, config.embedding.word_dropout)
         x, inputs = embed(self, jnp.maximum(tokens, 0)), bidirectional_inputs(mask)
-        x, _, _ = run_blocks(self, x, inputs, rng=rng, tap=tap)
+        x, _, aux = run_blocks(self, x, inputs, rng=rng, tap=tap)
         pooled = tap("pooled", pool(self, x, mask))
         if rng is not None:
             pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, config.dropout)
         logits = F.linear(self.head, pooled)
-        return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits
+        return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits, aux
 
     def ngram_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
         """Return the logits of the linear models of words and their n-grams, and of characters.

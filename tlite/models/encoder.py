@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 import tlite.functional as F
-from tlite.models.block import apply_norm
+from tlite.models.block import Aux, apply_norm
 from tlite.models.components import Projection
 from tlite.models.config import MaskedConfig
 from tlite.models.custom import bind_params
@@ -18,8 +18,8 @@ from tlite.models.transformer import Transformer, embed, run_blocks
 
 def encode(
     model: Transformer, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
-) -> Float[Array, "*batch T D"]:
-    """Return the final vectors of tokens that all attend to each other.
+) -> tuple[Float[Array, "*batch T D"], Aux]:
+    """Return the final vectors of tokens that all attend to each other, and the layers' scalars.
 
     Args:
         tokens: negative ones are padding, to which no token attends.
@@ -29,7 +29,9 @@ def encode(
         ValueError: more tokens than the model's context.
     """
     inputs = bidirectional_inputs(tokens >= 0)
-    return run_blocks(model, embed(model, jnp.maximum(tokens, 0)), inputs, rng=rng, tap=tap)[0]
+    x = embed(model, jnp.maximum(tokens, 0))
+    x, _, aux = run_blocks(model, x, inputs, rng=rng, tap=tap)
+    return x, aux
 
 
 class Encoder(Transformer):
@@ -38,8 +40,8 @@ class Encoder(Transformer):
     def __call__(
         self, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
     ) -> Float[Array, "*batch T D"]:
-        """Return `encode(model, tokens)`."""
-        return encode(self, tokens, rng=rng, tap=tap)
+        """Return the vectors of `encode(model, tokens)`."""
+        return encode(self, tokens, rng=rng, tap=tap)[0]
 
 
 class MaskedLM(Transformer):
@@ -60,8 +62,14 @@ class MaskedLM(Transformer):
         self, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
     ) -> Float[Array, "*batch T V"]:
         """Logits at every position; arguments and errors are those of `encode`."""
-        logits = self.logits(encode(self, tokens, rng=rng, tap=tap))
-        return F.scoped(tap, "")("logits", logits)
+        return self.logits_and_aux(tokens, rng=rng, tap=tap)[0]
+
+    def logits_and_aux(
+        self, tokens: Int[Array, "*batch T"], *, rng=None, tap: F.Tap = F.no_tap
+    ) -> tuple[Float[Array, "*batch T V"], Aux]:
+        """Logits, and the sums over blocks of the scalars that layers add for the loss."""
+        x, aux = encode(self, tokens, rng=rng, tap=tap)
+        return F.scoped(tap, "")("logits", self.logits(x)), aux
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """Return the logits of final vectors: `project`, then products with the embedding."""

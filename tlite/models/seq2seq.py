@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 import tlite.functional as F
 from tlite.config import Config, check_size
-from tlite.models.block import apply_layer
+from tlite.models.block import Aux, add_aux, apply_layer
 from tlite.models.components import Embedding, FeedForward, OutputLayer, Sinusoidal
 from tlite.models.config import (
     MAX_BLOCKS,
@@ -138,26 +138,39 @@ class Seq2Seq(nnx.Module):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        memory, mask = self.encode(source, rng=F.fold_in(rng, 0), tap=F.scoped(tap, "encoder"))
+        return self.logits_and_aux(source, target, rng=rng, tap=tap)[0]
+
+    def logits_and_aux(
+        self,
+        source: Int[Array, "*batch S"],
+        target: Int[Array, "*batch T"],
+        *,
+        rng: Key[Array, "..."] | None = None,
+        tap: F.Tap = F.no_tap,
+    ) -> tuple[Float[Array, "*batch T V"], Aux]:
+        """Logits, and the sums of the scalars that layers of encoder and decoder add."""
+        scope = F.scoped(tap, "encoder")
+        memory, mask, encoder_aux = self.encode(source, rng=F.fold_in(rng, 0), tap=scope)
         inputs = causal_inputs(target.shape[-1])
         inputs = dataclasses.replace(inputs, memory=memory, memory_mask=mask)
         x, rng = self.embed_target(target), F.fold_in(rng, 1)
-        x, _, _ = run_blocks(self.decoder, x, inputs, rng=rng, tap=F.scoped(tap, "decoder"))
-        return self.logits(x, tap)
+        x, _, aux = run_blocks(self.decoder, x, inputs, rng=rng, tap=F.scoped(tap, "decoder"))
+        return self.logits(x, tap), add_aux(encoder_aux, aux)
 
     def encode(
         self, source: Int[Array, "*batch S"], *, rng=None, tap: F.Tap = F.no_tap
-    ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
-        """Return the encoder's output, and the mask of the tokens that are no padding."""
+    ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"], Aux]:
+        """Return the encoder's output, the mask of tokens that are no padding, and the scalars."""
         valid = source != self.config.special_tokens.pad_id
         x, inputs = embed(self.encoder, source), bidirectional_inputs(valid)
-        return run_blocks(self.encoder, x, inputs, rng=rng, tap=tap)[0], valid[..., None, None, :]
+        x, _, aux = run_blocks(self.encoder, x, inputs, rng=rng, tap=tap)
+        return x, valid[..., None, None, :], aux
 
     def memories(
         self, source: Int[Array, "*batch S"]
     ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
         """Return each decoder block's cache of the encoder's output, and the source's mask."""
-        memory, mask = self.encode(source)
+        memory, mask, _ = self.encode(source)
         token, caches = memory[..., :1, :], []  # its output is not used
         blocks = zip(list_blocks(self.decoder), self.decoder.config.blocks, strict=True)
         for params, config in blocks:

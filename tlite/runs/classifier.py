@@ -436,6 +436,7 @@ def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
         warmup_steps=min(100, settings.pretraining_steps),
         weight_decay=0.1,
         clip_norm=1.0,
+        aux_weight=training.aux_weight,
         seed=training.seed,
         precision=training.precision,
         evaluate_every=max(settings.pretraining_steps // 8, 1),

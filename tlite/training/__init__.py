@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from tlite.training.losses import CrossEntropy, Focal
     from tlite.training.optimizers import SGD, Adafactor, AdamW, Lion, Muon, ScheduleFree
     from tlite.training.step import Task, TrainState
-    from tlite.training.tasks import classifier_task, generator_task, validation_batches
+    from tlite.training.tasks import (
+        classifier_task,
+        generator_task,
+        scores,
+        text_task,
+        token_losses,
+        validation_batches,
+    )
     from tlite.training.trainer import Trainer
 
 FILES = {
@@ -29,6 +36,9 @@ FILES = {
     "TrainState": "tlite.training.step",
     "classifier_task": "tlite.training.tasks",
     "generator_task": "tlite.training.tasks",
+    "scores": "tlite.training.tasks",
+    "text_task": "tlite.training.tasks",
+    "token_losses": "tlite.training.tasks",
     "validation_batches": "tlite.training.tasks",
     "Trainer": "tlite.training.trainer",
 }

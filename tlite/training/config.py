@@ -103,7 +103,7 @@ class UpdateConfig(
     """Training loss: cross_entropy, focal, or a function of (logits, targets) that returns a value
     for each target. A validation's loss is always the cross-entropy."""
     aux_weight: float = 0.01
-    """Weight of the scalars that a generator's layers add to the loss (`aux`)."""
+    """Weight of the scalars that layers add to the loss (`aux`)."""
     init: str | Callable = word_field("default", resolve_init, ["default", *WORDS])
     """Initial values of matrices: default (each layer's own), glorot, normal, gpt2, orthogonal, or
     a jax initializer (key, shape, dtype)."""

@@ -5,6 +5,7 @@ translator each next token of the target, given the source.
 """
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 import tlite.functional as F
 from tlite.data.windows import contiguous_windows, sample_windows
+from tlite.models.block import Aux
 from tlite.models.config import GeneratorConfig
-from tlite.models.transformer import CausalLM
 from tlite.training.step import Buckets, Task
 
 
@@ -29,6 +30,25 @@ def scores(
         "accuracy": weights * (logits.argmax(-1) == targets),
         "count": weights,
     }
+
+
+def add_aux_losses(sums: dict, aux: Aux) -> dict[str, tuple[Array, Array]]:
+    """Return (sum, count) of the losses by name, and of the scalars that layers add as aux_*."""
+    count = sums["loss"][1]
+    return sums | {f"aux_{name}": (value * count, count) for name, value in aux.items()}
+
+
+def token_losses(
+    token_loss: Callable,
+    logits: Float[Array, "*batch V"],
+    targets: Int[Array, "*batch"],
+    weights: Float[Array, "*batch"] | None = None,
+    aux: Aux | None = None,
+) -> dict[str, tuple[Array, Array]]:
+    """Return (sum, count) of loss and accuracy, weighted, and of the scalars that layers add."""
+    loss = F.weighted_sum(token_loss(logits, targets), targets, weights)
+    sums = {"loss": loss, "accuracy": F.accuracy(logits, targets, weights)}
+    return add_aux_losses(sums, aux or {})
 
 
 def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
@@ -45,6 +65,29 @@ def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> Py
     return jax.tree.map(cut, arrays)
 
 
+def text_task(
+    config: Any, loss: Callable, evaluate: Callable, draw: Callable | None = None
+) -> Task:
+    """Return the task of a model whose loss is a mean over the tokens of a text.
+
+    Args:
+        config: `TransformerConfig` of the model.
+        loss: as `Task.loss`; a batch is (tokens, next tokens), each (B, T).
+        evaluate: as `Task.evaluate`; a batch is (tokens, next tokens, weights), each (B, T).
+        draw: as `Task.draw`; None: windows with uniform random starts.
+    """
+    from tlite.models import make_model
+
+    def sample(tokens, rng, step, size):
+        return sample_windows(F.fold_in(rng, step), tokens, config.context, size)
+
+    def unpack_rows(rows):
+        return rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)
+
+    init = lambda rng: make_model(config, rng=rng)  # noqa: E731
+    return Task(init, draw or sample, loss, evaluate, perplexity=True, unpack_rows=unpack_rows)
+
+
 def generator_task(config: GeneratorConfig, *, end_id: int | None = None) -> Task:
     """Return the task of a `CausalLM`, on windows of tokens (N,) or of a prefetching loader.
 
@@ -55,29 +98,17 @@ def generator_task(config: GeneratorConfig, *, end_id: int | None = None) -> Tas
     def segments(tokens):
         return {} if end_id is None else {"segment_ids": F.segment_ids(tokens, end_id)}
 
-    def draw(tokens, rng, step, size):
-        return sample_windows(F.fold_in(rng, step), tokens, config.context, size)
-
     def loss(model, batch, keys, token_loss=F.token_cross_entropy):
         inputs, targets = batch
         logits, aux = model.logits_and_aux(inputs, rng=keys, **segments(inputs))
-        total, count = F.weighted_sum(token_loss(logits, targets), targets)
-        sums = {"loss": (total, count), "accuracy": F.accuracy(logits, targets)}
-        return sums | {f"aux_{name}": (value * count, count) for name, value in aux.items()}
+        return token_losses(token_loss, logits, targets, aux=aux)
 
     def evaluate(model, batch):
         """Return sums by window and position, (B, T) each."""
         inputs, targets, weights = batch
         return scores(model(inputs, **segments(inputs)), targets, weights)
 
-    return Task(
-        init=lambda rng: CausalLM(config, rng=rng),
-        draw=draw,
-        loss=loss,
-        evaluate=evaluate,
-        perplexity=True,
-        unpack_rows=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
-    )
+    return text_task(config, loss, evaluate)
 
 
 def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
@@ -100,12 +131,11 @@ def classifier_task(config: Any) -> Task:
     def loss(model, batch, keys, text_loss=F.token_cross_entropy):
         tokens, labels = batch
         if isinstance(model, SequenceClassifier):  # without the model of n-grams, which is fitted
-            logits = model.transformer_logits(tokens[..., : model.config.context], rng=keys)
+            logits, aux = model.logits_and_aux(tokens[..., : model.config.context], rng=keys)
         else:
-            logits = model(tokens, rng=keys)
+            logits, aux = model(tokens, rng=keys), {}
         if tokens.ndim == 2:
-            losses = F.weighted_sum(text_loss(logits, labels), labels)
-            return {"loss": losses, "accuracy": F.accuracy(logits, labels)}
+            return token_losses(text_loss, logits, labels, aux=aux)
         # Each text counts as one, however many sentences it has.
         is_sentence = (tokens >= 0).any(-1)
         weights = is_sentence / jnp.maximum(is_sentence.sum(-1, keepdims=True), 1)
@@ -113,7 +143,8 @@ def classifier_task(config: Any) -> Task:
         total, _ = F.weighted_sum(text_loss(logits, targets), targets, weights)
         count = jnp.array(labels.size, total.dtype)
         joined = join_sentences(logits, is_sentence)
-        return {"loss": (total, count), "accuracy": F.accuracy(joined, labels)}
+        sums = {"loss": (total, count), "accuracy": F.accuracy(joined, labels)}
+        return add_aux_losses(sums, aux)
 
     def evaluate(model, batch):
         tokens, labels, weights = batch
@@ -230,18 +261,21 @@ def translator_task(
     """
     from tlite.models.seq2seq import Seq2Seq
 
-    def run(model, batch, rng=None):
-        source, target = batch
-        logits, expected = model(source, target[:, :-1], rng=rng), target[:, 1:]
-        return logits, expected, (expected != config.special_tokens.pad_id).astype(logits.dtype)
+    def weigh(targets, logits):
+        return (targets != config.special_tokens.pad_id).astype(logits.dtype)
 
     def loss(model, batch, keys, token_loss=F.token_cross_entropy):
+        source, inputs, targets = batch[0], batch[1][:, :-1], batch[1][:, 1:]
+        logits, aux = model.logits_and_aux(source, inputs, rng=keys)
+        loss = F.weighted_sum(token_loss(logits, targets), targets, weigh(targets, logits))
         # No accuracy: over thousands of subwords argmax takes a seventh of the step.
-        logits, targets, weights = run(model, batch, keys)
-        return {"loss": F.weighted_sum(token_loss(logits, targets), targets, weights)}
+        return add_aux_losses({"loss": loss}, aux)
 
     def evaluate(model, batch):
-        return {n: a.sum(1) for n, a in scores(*run(model, batch)).items()}
+        source, inputs, targets = batch[0], batch[1][:, :-1], batch[1][:, 1:]
+        logits = model(source, inputs)
+        sums = scores(logits, targets, weigh(targets, logits))
+        return {name: a.sum(1) for name, a in sums.items()}
 
     buckets = bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices)
     init = lambda rng: Seq2Seq(config, rng=rng)  # noqa: E731
