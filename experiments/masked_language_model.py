@@ -8,19 +8,16 @@ time      3 min 10 s, beside other work
 result    masked characters of the validation split: loss 1.3087 nats, accuracy 63.8 %
 """
 
-import dataclasses
 from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 
 from tlite import functional as F
-from tlite.data import sample_windows
 from tlite.experiment import GeneratorExperiment
 from tlite.models import Attention, MaskedConfig, MaskedLM
-from tlite.runs import GeneratorRun, Run
-from tlite.training import Task, TrainingConfig
-from tlite.training.tasks import scores
+from tlite.runs import TextRun
+from tlite.training import Task, TrainingConfig, scores, text_task, token_losses
 
 EVERY = 7  # a validation masks every seventh token, the same ones for any rate
 
@@ -35,62 +32,40 @@ class MaskedExperiment(GeneratorExperiment):
     """Share of the tokens that are predicted."""
 
 
-class MaskedRun(GeneratorRun):
+class MaskedRun(TextRun):
     """A masked language model and its text."""
 
     kind = "masked"
     experiment_type = MaskedExperiment
     model_type = MaskedLM
-
-    @classmethod
-    def build(cls, experiment, data):
-        built = super().build(experiment, data)
-        size = built.experiment.model.vocabulary_size + 1  # the last id is the mask
-        model = dataclasses.replace(built.experiment.model, vocabulary_size=size)
-        return built._replace(experiment=dataclasses.replace(built.experiment, model=model))
+    extra_tokens = 1  # the last id is the mask
 
     def make_task(self) -> Task:
         config, rate = self.experiment.model, self.experiment.mask_rate
-        size = config.vocabulary_size
-
-        def draw(tokens, rng, step, batch_size):
-            return sample_windows(F.fold_in(rng, step), tokens, config.context, batch_size)
+        mask_id = config.vocabulary_size - 1
 
         def loss(model, batch, keys, token_loss):
             tokens, _ = batch
-            masked, inputs = jax.vmap(lambda key, row: mask(key, row, size, rate))(keys, tokens)
-            logits, weights = model(inputs, rng=keys), masked.astype(jnp.float32)
-            return {
-                "loss": F.weighted_sum(token_loss(logits, tokens), tokens, weights),
-                "accuracy": F.accuracy(logits, tokens, weights),
-            }
+            masked, inputs = jax.vmap(lambda key, row: mask(key, row, mask_id, rate))(keys, tokens)
+            logits, aux = model.logits_and_aux(inputs, rng=keys)
+            return token_losses(token_loss, logits, tokens, masked.astype(jnp.float32), aux)
 
         def evaluate(model, batch):
             tokens, _, weights = batch
             masked = (jnp.arange(tokens.shape[-1]) + tokens[:, :1]) % EVERY == 0
-            logits = model(jnp.where(masked, size - 1, tokens))
+            logits = model(jnp.where(masked, mask_id, tokens))
             return scores(logits, tokens, weights * masked)
 
-        return Task(lambda rng: MaskedLM(config, rng=rng), draw, loss, evaluate, perplexity=True)
-
-    def extra_metrics(self, parameters, means, split="validation"):
-        return {}  # bits per byte are of generators
-
-    def sums_by_example(self, parameters, batches):
-        return Run.sums_by_example(self, parameters, batches)
-
-    def print_report(self, means, parameters, step):
-        print(self.line("masked tokens:", means))
-        self.save_curves("loss", "accuracy")
+        return text_task(config, loss, evaluate)
 
 
-def mask(key, tokens, size: int, rate: float):
+def mask(key, tokens, mask_id: int, rate: float):
     """Return which of the tokens (T,) are predicted, and the tokens that the model sees."""
     rng = F.fold_in(key, 2**31 - 1)  # dropout uses smaller numbers
     chosen, action, other = (jax.random.uniform(F.fold_in(rng, i), tokens.shape) for i in range(3))
     masked = chosen < rate
-    random = (other * (size - 1)).astype(tokens.dtype)
-    replaced = jnp.where(action < 0.8, size - 1, jnp.where(action < 0.9, random, tokens))
+    random = (other * mask_id).astype(tokens.dtype)
+    replaced = jnp.where(action < 0.8, mask_id, jnp.where(action < 0.9, random, tokens))
     return masked, jnp.where(masked, replaced, tokens)
 
 

@@ -18,7 +18,7 @@ from tlite.pretrained import Pretrained
 from tlite.report import models
 from tlite.report.page import PAGE, Page, check_replaceable, new_page, preformatted
 from tlite.runs.classifier import ClassifierRun, encode_texts
-from tlite.runs.generator import GeneratorRun, prompt_tokens
+from tlite.runs.generator import GeneratorRun, TextRun, prompt_tokens
 from tlite.runs.models import open_model
 from tlite.runs.run import Run
 from tlite.runs.translator import TranslatorRun, encode_sources
@@ -66,7 +66,7 @@ def inspect_run(
         for kind, draw in functions.items():  # none for other models of a user's kind of run
             if isinstance(run, kind) and isinstance(model, kind.model_type):
                 draw(run, model, page, text)
-        if isinstance(run, GeneratorRun):
+        if isinstance(run, TextRun):
             sums = run.trainer.evaluate(parameters, run.validation())
             losses = sums["loss"] / sums["count"]
             page.draw("loss-by-position", pictures.plot_loss_by_position(losses))

@@ -6,7 +6,7 @@ from tlite import import_lazily
 
 if TYPE_CHECKING:
     from tlite.runs.classifier import ClassifierRun
-    from tlite.runs.generator import GeneratorRun
+    from tlite.runs.generator import GeneratorRun, TextRun
     from tlite.runs.run import Built, Run, build, run_class
     from tlite.runs.translator import TranslatorRun
 
@@ -15,6 +15,7 @@ FILES = {
     "ClassifierRun": "tlite.runs.classifier",
     "GeneratorRun": "tlite.runs.generator",
     "Run": "tlite.runs.run",
+    "TextRun": "tlite.runs.generator",
     "TranslatorRun": "tlite.runs.translator",
     "build": "tlite.runs.run",
     "run_class": "tlite.runs.run",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -36,17 +36,20 @@ VOCABULARY_PADDING = 128  # unused embedding rows; some devices multiply padded 
 MAX_SHOWN = 2**16  # tokens that pictures show
 
 
-class GeneratorRun(Run):
-    """A generator and the text whose next tokens it learns to predict."""
+class TextRun(Run):
+    """A run on windows of a text; subclasses define the task (`tlite.training.text_task`)."""
 
-    kind = "generator"
-    experiment_type = GeneratorExperiment
-    model_type = CausalLM
+    extra_tokens: ClassVar[int] = 0
+    """Tokens of the model that follow the tokenizer's, such as a mask."""
+    reads_corpus: ClassVar[bool] = False
+    """True if the task also takes the batches and separate documents of a `Corpus`."""
 
     @classmethod
     def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
         source = experiment.data
         if isinstance(source, Corpus):
+            if not cls.reads_corpus:
+                raise UserError(f"a {cls.kind} run reads a text, not a corpus")
             return source
         if not 0 < (fraction := source.validation_fraction) < 1:
             raise UserError(f"validation_fraction must be between 0 and 1, not {fraction}")
@@ -70,6 +73,8 @@ class GeneratorRun(Run):
         if experiment.init_from:
             from tlite.runs.init_from import load_init
 
+            if cls.extra_tokens:
+                raise UserError(f"a {cls.kind} run adds tokens to a model: leave out --init-from")
             init = load_init(experiment.init_from, experiment.model)
             tokenizer = init.tokenizer
             is_known = corpus_tokenizer and corpus_tokenizer.kind != "numbers"
@@ -85,7 +90,8 @@ class GeneratorRun(Run):
             else:
                 fraction = experiment.data.validation_fraction
                 settings, tokenizer = make_tokenizer(settings, data, fraction)
-            size = fit_vocabulary(experiment.model.vocabulary_size, tokenizer, min_size)
+            size = experiment.model.vocabulary_size
+            size = fit_vocabulary(size, tokenizer, min_size, cls.extra_tokens)
             model = dataclasses.replace(experiment.model, vocabulary_size=size)
             experiment = dataclasses.replace(experiment, model=model, tokenizer=settings)
         prompt_tokens(tokenizer, experiment.prompt)
@@ -118,11 +124,6 @@ class GeneratorRun(Run):
                 )
         return train, validation
 
-    def make_task(self) -> Task:
-        experiment, source = self.experiment, self.experiment.data
-        end_id = document_end_id(source, self.tokenizer) if isinstance(source, Corpus) else None
-        return generator_task(experiment.model, end_id=end_id)
-
     def training_data(self) -> np.ndarray | Callable:
         split = self.data.train
         return split.tokens if isinstance(split.tokens, np.ndarray) else split.make_loader
@@ -153,6 +154,50 @@ class GeneratorRun(Run):
     @property
     def tokens_per_example(self) -> int:
         return self.experiment.model.context
+
+    def print_report(self, means, parameters, step) -> None:
+        """Print the validation scores and draw the curves."""
+        print(self.line("validation", means))
+        self.save_curves("loss", "accuracy")
+        print(f"saved in {self.dir.path}")
+
+    def line(self, label: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
+        """Return `scores_line` of a split's means."""
+        return scores_line(label, means, self.tokenizer.unit)
+
+    def evaluate(
+        self, split: Split = "validation", checkpoint: str = "best", replica: int | str = 0
+    ) -> None:
+        """Print the loss over every token of a split."""
+        if split == "test":
+            raise UserError("a text has no test split: training or validation")
+        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
+        from tlite.runs.reporting import interval
+
+        parameters, step = self.parameters(checkpoint)
+        batches = self.validation(split)
+        sums = self.trainer.evaluate(parameters, batches, each=True)
+        line = self.line(f"step {step:,}: {split}", means_from_sums(sums), split)
+        count = int(sums["count"][0].sum(dtype=np.float64))
+        print(f"{line}, {count:,} {self.tokenizer.unit}s")
+        if name := self.ensemble_name(replica):
+            print(self.line(f"{name}:", self.evaluate_ensemble(parameters, batches), split))
+        if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
+            print(interval(table.run, "text", ".4f"))
+
+
+class GeneratorRun(TextRun):
+    """A generator and the text whose next tokens it learns to predict."""
+
+    kind = "generator"
+    experiment_type = GeneratorExperiment
+    model_type = CausalLM
+    reads_corpus = True
+
+    def make_task(self) -> Task:
+        experiment, source = self.experiment, self.experiment.data
+        end_id = document_end_id(source, self.tokenizer) if isinstance(source, Corpus) else None
+        return generator_task(experiment.model, end_id=end_id)
 
     def extra_metrics(self, parameters: dict, means: dict, split: str = "validation") -> dict:
         """Return bits per byte of text, which compare models with different tokenizers."""
@@ -189,29 +234,8 @@ class GeneratorRun(Run):
         return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
     def line(self, label: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
-        """Return `scores_line` of a split's means."""
-        means = means | self.extra_metrics({}, means, split)
-        return scores_line(label, means, self.tokenizer.unit)
-
-    def evaluate(
-        self, split: Split = "validation", checkpoint: str = "best", replica: int | str = 0
-    ) -> None:
-        """Print the loss over every token of a split."""
-        if split == "test":
-            raise UserError("a generator's text has no test split: training or validation")
-        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
-        from tlite.runs.reporting import interval
-
-        parameters, step = self.parameters(checkpoint)
-        batches = self.validation(split)
-        sums = self.trainer.evaluate(parameters, batches, each=True)
-        line = self.line(f"step {step:,}: {split}", means_from_sums(sums), split)
-        count = int(sums["count"][0].sum(dtype=np.float64))
-        print(f"{line}, {count:,} {self.tokenizer.unit}s")
-        if name := self.ensemble_name(replica):
-            print(self.line(f"{name}:", self.evaluate_ensemble(parameters, batches), split))
-        if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
-            print(interval(table.run, "text", ".4f"))
+        """Return `scores_line` of a split's means, with bits per byte."""
+        return super().line(label, means | self.extra_metrics({}, means, split), split)
 
 
 def scores_line(label: str, means: dict[str, np.ndarray], unit: str) -> str:
@@ -301,13 +325,16 @@ def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
     return load_tokenizer(path)
 
 
-def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
+def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: int = 0) -> int:
     """Return the number of embedding rows: `size` if it is enough, or the number of tokens for 0.
+
+    Args:
+        extra: tokens of the model that follow the tokenizer's.
 
     Raises:
         UserError: `size` is too small, or larger than a vocabulary of characters.
     """
-    needed = max(tokenizer.largest_id + 1, at_least)
+    needed = max(tokenizer.largest_id + 1, at_least) + extra
     is_padded = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not is_padded:
         raise UserError(
