@@ -15,6 +15,7 @@ from tlite.cli import main
 from tlite.config import override
 from tlite.errors import RunFailed
 from tlite.runs import Run, run, tune
+from tlite.runs.study import resume_study, train_study
 from tlite.runs.tune import read_tuning, resume_tuning
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
@@ -188,6 +189,22 @@ def test_the_command_prints_how_to_train_with_the_best_value(tmp_path, monkeypat
     change = {RATE: 0.00316, "model.norm": "rms", "model.attention.num_heads": 2}
     options = ["--learning-rate", "0.00316", "--norm", "rms", "--attention.num-heads", "2"]
     assert tune.as_options(change) == options
+
+
+def test_each_variant_is_tuned_and_a_kill_changes_nothing(base, tmp_path, monkeypatch):
+    monkeypatch.setattr("tlite.comparison.compare", lambda folders: None)
+    folder = tmp_path / "study"
+    variants = {"smaller": varied(base, batch_size=4), "larger": base}
+    with monkeypatch.context() as patch:
+        kill(patch, tune, "decide_rung", 2)
+        with pytest.raises(Killed):
+            train_study(variants, folder, tune={RATE: [1e-4, 0.5]}, trials=2, tuning_seeds=1)
+    study = resume_study(folder)
+    assert [variant.tuned for variant in study.variants] == [{RATE: 0.5}] * 2
+    for variant in study.variants:
+        training = Run.open(folder / variant.run).experiment.training
+        assert (training.learning_rate, training.seed) == (0.5, 0)
+        assert (folder / "tuning" / variant.run / "trials.jsonl").is_file()
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", json.dumps({"space": {}, "variants": [{}]})])

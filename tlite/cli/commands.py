@@ -159,6 +159,13 @@ class Train(ProfileOptions):
     several --vary all combinations are trained. The others are compared with the first."""
     only: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Train only this variant; may be repeated."""
+    tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """Tune an option for each variant before it is trained, with the same number of trials, as by
+    tlite tune: --tune-each learning-rate 1e-4..1e-1."""
+    trials: int = 8
+    """Number of points that --tune-each tries for each variant."""
+    tuning_seeds: int = 3
+    """Number of seeds of each trial: the experiment's --seed + 10,000, + 10,001, ..."""
     run: Path | None = None
     """Folder to create for the run; None: runs/NAME/TIME."""
     resume: Literal["never", "auto", "must"] = "never"
@@ -284,7 +291,7 @@ def run_train(words: list[str]) -> None:
     show(f"experiment: {file.resolve()}", flush=True)
     load = partial(load_variants, file)
     experiment, variants = distributed.raise_in_all_processes(load)
-    from tlite.cli.overrides import print_help, read_experiments
+    from tlite.cli.overrides import print_help, read_experiments, read_search_space
     from tlite.runs.run import Run
 
     if HELP & {*words}:
@@ -293,6 +300,8 @@ def run_train(words: list[str]) -> None:
     read = partial(read_experiments, experiment, variants, words, options.vary, options.only)
     experiments = distributed.raise_in_all_processes(read)
     if len(experiments) == 1:
+        if options.tune_each:
+            raise UserError("--tune-each is for a study: use tlite tune for a single experiment")
         (experiment,) = experiments.values()
         Run.create(experiment, options.run, resume=options.resume).train(profile=options.profile)
     elif options.profile:
@@ -300,7 +309,15 @@ def run_train(words: list[str]) -> None:
     else:
         from tlite.runs import api  # imports what compares the variants
 
-        api.train(experiments, dir=options.run, resume=options.resume)
+        first = next(iter(experiments.values()))
+        api.train(
+            experiments,
+            dir=options.run,
+            resume=options.resume,
+            tune=read_search_space(first, options.tune_each),
+            trials=options.trials,
+            tuning_seeds=options.tuning_seeds,
+        )
 
 
 def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[str]]:

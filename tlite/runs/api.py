@@ -23,6 +23,9 @@ def train(
     seeds: int | None = None,
     dir: str | Path | None = None,
     resume: Literal["never", "auto", "must"] = "never",
+    tune: Mapping[str, Any] | None = None,
+    trials: int = 8,
+    tuning_seeds: int = 3,
 ) -> Run | Study:
     """Train an experiment, or the variants of a study and compare them.
 
@@ -36,6 +39,8 @@ def train(
         seeds: number of seeds, instead of the experiment's.
         dir: folder of the run or study; default: runs/NAME/TIME.
         resume: as in `Run.create`.
+        tune: ranges or choices by dotted field, tuned for each variant of a study before it is
+            trained, with this number of trials and of seeds, as by `tlite.tune`.
 
     Returns:
         The run, or the study, at its end.
@@ -48,7 +53,12 @@ def train(
         from tlite.runs.study import train_study
 
         variants = {name: override(variant, changes) for name, variant in experiment.items()}
-        return train_study(variants, dir, resume=resume)
+        tuning = {"tune": tune, "trials": trials, "tuning_seeds": tuning_seeds}
+        return train_study(variants, dir, resume=resume, **tuning)
+    if tune:
+        raise UserError(
+            "tune is for the variants of a study: tune a single experiment by tlite.tune"
+        )
     return Run.create(override(experiment, changes), dir, resume=resume).train()
 
 

@@ -82,18 +82,28 @@ def train_study(
     dir: str | Path | None = None,
     *,
     resume: Literal["never", "auto", "must"] = "never",
+    tune: Mapping[str, Any] | None = None,
+    trials: int = 8,
+    tuning_seeds: int = 3,
 ) -> Study:
     """Train the variants of a study in a new folder and compare the others with the first.
 
     Args:
         experiments: two or more by the name of the variant.
         resume: as in `Run.create`.
+        tune: ranges or choices by dotted field, which are tuned for each variant before it is
+            trained, with this number of trials and of seeds (`tlite.tune`).
 
     Raises:
         UserError: the study can't be created, or some variants have failed.
     """
     datasets = DatasetCache()
-    study = start_study(experiments, None if dir is None else Path(dir), datasets, resume)
+    tuning = None
+    if tune:
+        from tlite.runs.tune import describe_tuning
+
+        tuning = describe_tuning(experiments, tune, trials, tuning_seeds)
+    study = start_study(experiments, None if dir is None else Path(dir), datasets, resume, tuning)
     print(f"study variants={len(study.variants)} dir={study.folder}")
     return train_variants(study, datasets)
 
@@ -129,6 +139,7 @@ def start_study(
     dir: Path | None,
     datasets: DatasetCache,
     resume: Literal["never", "auto", "must"] = "never",
+    tuning: dict | None = None,
 ) -> Study:
     """Find or create the study of these variants, as `train_study` does."""
     resolved = resolve_all(experiments)
@@ -136,10 +147,13 @@ def start_study(
     if resume != "never":
         same = partial(find_same_study, name, resolved, dir)
         if folder := distributed.broadcast_from_process0(same):
-            return read_study(Path(folder))
+            study = read_study(Path(folder))
+            if study.tuning != tuning:
+                raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
+            return study
         if resume == "must":
             raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
-    return create_study(name, resolve_precision(resolved), dir, datasets)
+    return create_study(name, resolve_precision(resolved), dir, datasets, tuning)
 
 
 def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +224,11 @@ def find_same_study(
 
 
 def create_study(
-    name: str, experiments: Mapping[str, Any], dir: Path | None, datasets: DatasetCache
+    name: str,
+    experiments: Mapping[str, Any],
+    dir: Path | None,
+    datasets: DatasetCache,
+    tuning: dict | None = None,
 ) -> Study:
     """Write the folder of a study, with study.json."""
     variants = make_variants(experiments, datasets)
@@ -219,7 +237,7 @@ def create_study(
     distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
 
     def write_files(folder: Path) -> None:
-        Study(path, name, variants).write(folder)
+        Study(path, name, variants, tuning).write(folder)
         write_code(folder / CODE, configs)
 
     def write() -> str:
@@ -227,7 +245,7 @@ def create_study(
 
     path = Path(distributed.broadcast_from_process0(write))
     remember_code(configs)
-    return Study(path, name, variants)
+    return Study(path, name, variants, tuning)
 
 
 def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tuple[Variant, ...]:
@@ -274,12 +292,32 @@ def train_variants(study: Study, datasets: DatasetCache) -> Study:
             continue
         label = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
         print(printable(label), flush=True)
-        failed = train_variant(study.folder, variant, datasets)
+        if study.tuning and variant.tuned is None:
+            study = tune_variant(study, variant, datasets)
+            variant = study.variants[number - 1]
+        failed = variant.failed or train_variant(study.folder, variant, datasets)
         study = study.changed(variant.name, failed=failed, ended=not failed)
         if distributed.is_process0():
             study.write()
         gc.collect()  # frees the arrays of the run that has ended
     report(study)
+    return study
+
+
+def tune_variant(study: Study, variant: Variant, datasets: DatasetCache) -> Study:
+    """Tune a variant, or resume its tuning; return the study with its chosen values, or failed."""
+    from tlite.runs.tune import tune_experiment
+
+    with allow_code(study.folder / CODE):
+        experiment = variant.config().with_paths(moved=True)
+    try:
+        folder = study.folder / "tuning" / variant.run
+        tuned, warnings = tune_experiment(experiment, study.tuning or {}, folder, datasets)
+    except RunFailed as error:
+        return study.changed(variant.name, failed=str(error))
+    study = study.changed(variant.name, tuned=tuned, tuning_warnings=tuple(warnings))
+    if distributed.is_process0():
+        study.write()
     return study
 
 
@@ -328,6 +366,11 @@ def report(study: Study) -> None:
 
         print()
         compare([study.folder])
+        for variant in study.variants:
+            if variant.tuned is not None:
+                print(printable(f"{variant.name} was tuned: {variant.tuned}"))
+            for warning in variant.tuning_warnings:
+                print(printable(f"warning: {variant.name}: {warning}"), file=sys.stderr)
     distributed.broadcast_from_process0(lambda: None)  # the others wait while process 0 compares
     if failed:
         raise UserError(

@@ -261,6 +261,40 @@ def create_tuning(
     return dataclasses.replace(tuning, folder=path)
 
 
+def describe_tuning(
+    experiments: Mapping[str, Any], fields: Mapping[str, Any], trials: int, seeds: int
+) -> dict[str, Any]:
+    """Return the tuning of variants as JSON; raise a `UserError` if one can't be tuned."""
+    space: SearchSpace = {}
+    for name, experiment in experiments.items():
+        try:
+            space = make_search_space(experiment, fields)
+            make_trials(experiment, space, trials, seeds)
+        except UserError as error:
+            raise UserError(f"variant {name}: {error}") from error
+    axes = {name: axis_to_json(axis) for name, axis in space.items()}
+    return json.loads(json.dumps({"space": axes, "trials": trials, "seeds": seeds}))
+
+
+def tune_experiment(
+    experiment: Any, tuning: dict[str, Any], folder: Path, datasets: DatasetCache
+) -> tuple[dict[str, Any], list[str]]:
+    """Tune a study's variant in a folder, or resume it; return the values as JSON, and warnings.
+
+    Args:
+        tuning: result of `describe_tuning`.
+    """
+    if distributed.broadcast_from_process0((folder / TUNING).is_file):
+        result = run_tuning(read_tuning(folder), datasets)
+    else:
+        space = {name: axis_from_json(axis) for name, axis in tuning["space"].items()}
+        trials = make_trials(experiment, space, tuning["trials"], tuning["seeds"])
+        created = create_tuning(experiment.name, space, *trials, folder, datasets)
+        result = run_tuning(created, datasets)
+    values = distributed.broadcast_from_process0(lambda: change_to_json(result.values))
+    return values, distributed.broadcast_from_process0(lambda: result.warnings)
+
+
 def resume_tuning(folder: Path) -> Tuning:
     """Resume a tuning; of a finished one print the result again."""
     return run_tuning(read_tuning(folder), DatasetCache())
