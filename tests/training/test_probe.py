@@ -37,6 +37,7 @@ GOOD = [
     {"schedule": optax.cosine_decay_schedule(1.0, 5000)},
     {"schedule": optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 5000), "learning_rate": 1.0},
     {"loss": hinge},
+    {"schedule": lambda step: 1.0, "steps": 8, "warmup_steps": 100},
     {"groups": (ParameterGroup("*", optimizer=sign_descent),)},
 ]
 
@@ -90,7 +91,18 @@ def ascent(learning_rate):
     return optax.sgd(-learning_rate)
 
 
+def text_state(learning_rate):
+    return optax.GradientTransformation(lambda parameters: "count", lambda g, state, _: (g, state))
+
+
+def error_rate(logits, targets):
+    return (logits.argmax(-1) != targets).astype(jnp.float32)
+
+
 BAD = [
+    ({"optimizer": text_state}, "optimizer text_state has a str in its state"),
+    ({"schedule": lambda step: "0.5"}, "returns the text '0.5'"),
+    ({"loss": error_rate}, "loss error_rate has no gradient"),
     ({"optimizer": constant_rate}, "does not use the learning rate"),
     ({"optimizer": partial(optax.adamw, 3e-4)}, "adamw"),
     ({"optimizer": ascent}, "does not descend"),

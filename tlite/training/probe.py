@@ -63,6 +63,9 @@ def _find_optimizer_fault(optimizer: Callable) -> str:
         updates, state = optimizer(rate).update(gradient, state, parameters)
         return optax.apply_updates(parameters, updates), updates, state
 
+    leaves = jax.tree.leaves(result.init(parameters))
+    if wrong := [a for a in leaves if not isinstance(a, jax.Array | np.ndarray | float | int)]:
+        return f"has a {type(wrong[0]).__name__} in its state, which may hold arrays only"
     state = jax.jit(lambda p: optimizer(jnp.float32(1e-2)).init(p))(parameters)
     nodes = jax.tree.leaves(state, is_leaf=lambda a: isinstance(a, SCHEDULE_FREE))
     if any(isinstance(node, SCHEDULE_FREE) for node in nodes):
@@ -103,6 +106,8 @@ def _find_schedule_fault(config: Any) -> str:
     """Return the first fault of a schedule over all steps of a run; "": none."""
     last = max(config.steps - config.warmup_steps, 1) - 1  # it gets the steps since the warm-up
     steps = np.unique(np.linspace(0, last, min(last + 1, 1000)).astype(np.int32))
+    if isinstance(value := config.schedule(steps[0]), str):
+        return f"returns the text {value!r}, not a number"
     factors = np.asarray(jax.jit(jax.vmap(config.schedule))(steps), np.float32)
     if factors.shape != steps.shape:
         return f"returns an array of shape {factors.shape[1:]}"
@@ -130,6 +135,8 @@ def _find_loss_fault(loss: Callable) -> str:
     gradient = jax.jit(jax.grad(lambda z: loss(z, targets).sum()))(logits)
     if not (np.isfinite(values).all() and np.isfinite(gradient).all()):
         return "gives values or gradients that are not finite"
+    if not np.asarray(gradient).any():
+        return "has no gradient: it must be differentiable in the logits"
     if not np.allclose(values, loss(logits, targets), rtol=1e-4, atol=1e-5):
         return "gives other numbers when it is compiled"
     better = logits + 4 * jax.nn.one_hot(targets, 7)
