@@ -28,7 +28,9 @@ def checkpoints(run: Path) -> dict:
             train_state, restored = restore(opened.trainer, reader, step)
         if restored == step:
             digest = hashlib.sha256()
-            leaves = jax.tree.leaves((train_state.parameters, train_state.optimizer))
+            leaves = jax.tree.leaves(
+                (train_state.parameters, train_state.optimizer, train_state.ema)
+            )
             for leaf in map(np.asarray, jax.device_get(leaves)):
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
             digests[str(step)] = digest.hexdigest()

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig
 from tlite.runs import Run
 from tlite.training import TrainingConfig
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile, eval_scores
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -123,6 +125,36 @@ def test_an_unfinished_run_can_get_more_or_fewer_steps(classifier, tmp_path):
         resume(tmp_path / name, steps=8)
         done = [line["step"] for line in lines(tmp_path / name) if line["split"] != "training"]
         assert_same_runs(tmp_path / name, expected, ended={*done} - {2, 4, 6, 8})
+
+
+def wsd(seeds, **changes):
+    """A run that decays from step 7 of 10 or 14 of 20; its averages cross the trunk."""
+    averages = {"average_last": 2, "ema": 0.9}
+    return varied(LOGISTIC, schedule="wsd", decay_fraction=0.3, seeds=seeds, **averages | changes)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_trunk_serves_several_budgets_bit_for_bit(seeds, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    expected = trained(wsd(seeds), tmp_path / "all", 20)
+    run = trained(wsd(seeds), tmp_path / "trunk", 10).dir.path
+    assert 7 in Checkpoints(run / "checkpoints").steps()
+    before = attacked.checkpoints(run), lines(run), config(run)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 17)
+        assert "tlite train --resume runs/tiny/" in stopped(partial(resume, run, steps=20))
+    (folder,) = (tmp_path / "runs" / "tiny").iterdir()
+    assert "goes on from its step 7" in capsys.readouterr().out
+    assert max(Checkpoints(folder / "checkpoints").steps()) < 20
+    resume(folder)
+    saved = config(folder)
+    assert saved.pop("origin") == {"run": str(run.resolve()), "step": 7}
+    assert saved == config(expected.dir.path)
+    assert lines(folder) == lines(expected.dir.path)
+    assert attacked.checkpoints(folder) == attacked.checkpoints(expected.dir.path)
+    assert (attacked.checkpoints(run), lines(run), config(run)) == before
+    message = complaint(resume, run, steps=9)
+    assert message == f"--steps 9 decays from step 6, before the trunk of {run}, step 7"
 
 
 def test_patience_does_not_count_where_a_run_had_ended():

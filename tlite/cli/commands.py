@@ -184,7 +184,8 @@ class Resume(ProfileOptions):
     """Execute the copy of the user's functions in the run's folder, even if you have not trained
     with them."""
     steps: int | None = None
-    """New total number of steps; not for a cosine schedule."""
+    """New total number of steps; not for a cosine schedule. A wsd run whose learning rate decays
+    already stays as it is: a new run in runs/NAME/TIME goes on from the step before the decay."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Study: failed variant to try again; may be repeated."""
 

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -40,7 +41,13 @@ from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import user_functions
 from tlite.training.loop import fit
 from tlite.training.losses import CrossEntropy
-from tlite.training.metrics import MetricsFile, means_from_sums, read_metrics, save_example_scores
+from tlite.training.metrics import (
+    MetricsFile,
+    means_from_sums,
+    parse_line,
+    read_metrics,
+    save_example_scores,
+)
 from tlite.training.optimizers import select_trainable
 from tlite.training.precision import bfloat16_hardware
 from tlite.training.run_dir import (
@@ -52,6 +59,7 @@ from tlite.training.run_dir import (
     experiment_fields,
     find_runs,
     new_folder,
+    numbered_folders,
     open_run,
     read_config,
     replace_file,
@@ -85,6 +93,30 @@ class Built(NamedTuple):
     validation: Any
     fingerprint: dict[str, Any]
     """Sizes and SHA-256 of the data."""
+
+
+class Trunk(NamedTuple):
+    """Checkpoint of a run before its learning rate decays, from which another run goes on."""
+
+    run: RunDir
+    step: int
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        return {"run": str(self.run.path.resolve()), "step": self.step}
+
+    def copy(self, folder: Path) -> None:
+        """Copy checkpoints and metrics up to the step into the folder of the new run."""
+        checkpoints = self.run.checkpoints
+        for step in numbered_folders(checkpoints):
+            if step <= self.step:
+                to = folder / checkpoints.name / str(step)
+                shutil.copytree(checkpoints / str(step), to)
+        with self.run.metrics.open("rb") as file:
+            lines = [
+                text for text in file if (line := parse_line(text)) and line["step"] <= self.step
+            ]
+        (folder / self.run.metrics.name).write_bytes(b"".join(lines))
 
 
 def run_class(experiment: Any) -> "type[Run]":
@@ -192,8 +224,12 @@ class Run(abc.ABC):
         return Run.start(built, dir)
 
     @staticmethod
-    def start(built: Built, dir: Path | None = None) -> "Run":
-        """Compile the run of a built experiment, then write its folder, runs/NAME/TIME if None."""
+    def start(built: Built, dir: Path | None = None, trunk: Trunk | None = None) -> "Run":
+        """Compile the run of a built experiment, then write its folder, runs/NAME/TIME if None.
+
+        Args:
+            trunk: it goes on from there.
+        """
         experiment, fingerprint = built.experiment, built.fingerprint
         free = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
         path = Path(free)
@@ -203,12 +239,15 @@ class Run(abc.ABC):
         run.trainer.compile()
 
         def write() -> str:
-            tokenizer, exist_ok = built.tokenizer, dir is None
-            written = create_run(path, experiment, fingerprint, tokenizer, exist_ok=exist_ok)
+            files = {"origin": trunk.origin, "fill": trunk.copy} if trunk else {}
+            settings = {"exist_ok": dir is None} | files
+            written = create_run(path, experiment, fingerprint, built.tokenizer, **settings)
             return str(written.path)
 
         path = Path(distributed.broadcast_from_process0(write))
         run.dir = dataclasses.replace(run.dir, path=path)
+        if trunk and distributed.is_process0():
+            print(f"{trunk.run.path} stays; {path} goes on from its step {trunk.step}")
         return run
 
     @staticmethod
@@ -216,7 +255,8 @@ class Run(abc.ABC):
         """Open the run in a folder with the data that it was trained on.
 
         Args:
-            steps: new total number of steps.
+            steps: new total number of steps. If the learning rate of the schedule wsd decays
+                already, a new run in runs/NAME/TIME goes on from the step before the decay.
             trust: execute the run's copy of user code, even if this user has not trained with it.
 
         Raises:
@@ -225,7 +265,9 @@ class Run(abc.ABC):
         from tlite.experiment import Experiment
 
         run_dir = open_run(Path(dir), Experiment, trust=trust)
-        experiment = run_dir.experiment if steps is None else with_steps(run_dir, steps)
+        experiment, trunk = run_dir.experiment, None
+        if steps is not None:
+            experiment, trunk = with_steps(run_dir, steps)
         experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)
         kind = run_class(experiment)
@@ -238,7 +280,10 @@ class Run(abc.ABC):
         distributed.assert_equal_across_processes("run", values)
         tokenizer = kind.load_tokenizer(run_dir)
         splits = kind.split(experiment, tokenizer, data)
-        run = kind(run_dir, Built(experiment, tokenizer, *splits, fingerprint))
+        built = Built(experiment, tokenizer, *splits, fingerprint)
+        if trunk is not None:
+            return Run.start(built, trunk=trunk)
+        run = kind(run_dir, built)
         if steps is not None and distributed.is_process0():
             path = run_dir.path / RUN
             with MetricsFile(run_dir.metrics):  # locked: no other process trains it meanwhile
@@ -582,23 +627,39 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
     return ""
 
 
-def with_steps(run_dir: RunDir, steps: int) -> Any:
-    """Return a run's experiment with other steps; raise a `UserError` if its past would differ."""
-    if steps < (done := max(Checkpoints(run_dir.checkpoints).steps(), default=0)):
-        raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
+def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
+    """Return a run's experiment with other steps, and the trunk if it has to go on from there.
+
+    Raises:
+        UserError: its past would differ.
+    """
+    saved = Checkpoints(run_dir.checkpoints).steps()
+    done = max(saved, default=0)
     try:
         experiment = override(run_dir.experiment, {"training.steps": steps})
     except ValueError as error:
         raise UserError(f"--{error}") from error
     configs = run_dir.experiment.training, experiment.training
     before, after = (np.asarray(jax.vmap(partial(schedule, c))(jnp.arange(done))) for c in configs)
-    if not np.array_equal(before, after):
+    is_same = np.array_equal(before, after)
+    if steps >= done and is_same:
+        return experiment, None
+    if (trunk := configs[0].trunk) and trunk in saved:
+        if trunk > (start := configs[1].decay_start):
+            raise UserError(
+                f"--steps {steps} decays from step {start:,}, before the trunk of {run_dir.path}, "
+                f"step {trunk:,}"
+            )
+        return experiment, Trunk(run_dir, trunk)
+    if steps < done:
+        raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
+    if not is_same:
         raise UserError(
             f"cannot extend a run with the schedule {name_of(configs[0].schedule)} from "
             f"{configs[0].steps:,} to {steps:,} --steps: its learning rates would have differed "
             f"from step {np.flatnonzero(before != after)[0]:,} on"
         )
-    return experiment
+    return experiment, None
 
 
 def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:

@@ -59,7 +59,7 @@ Trees = dict[str, dict[str, Any]]
 
 
 class Checkpoints(contextlib.AbstractContextManager):
-    """The latest scheduled checkpoints and the best one, in one folder.
+    """The latest scheduled checkpoints, the best one and the trunk, in one folder.
 
     A checkpoint outside the schedule (after an interruption, by the clock, at the end) is kept
     until the next one. Of several processes that train, all call the same methods.
@@ -107,20 +107,27 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._delete_superseded()
 
     def _delete_superseded(self) -> None:
-        """Delete all but the last checkpoint, the latest scheduled ones and the best of these."""
+        """Delete all checkpoints but the last one and those of `_needed`."""
         if is_process0():
             scores = self.scores()
             steps = [*scores]  # damaged ones are not deleted
-            # The end of a run counts as unscheduled: it may be extended.
-            scheduled = [step for step in steps if step % self._config.evaluate_every == 0]
-            latest = scheduled[-max(self._config.max_to_keep, self._config.average_last) :]
-            best = best_of(scores, scheduled)
-            averaged = self._config.best_weights == "average" and best
-            of_best = self._config.average_steps(best) if averaged else [best]
-            for step in {*steps} - {*steps[-1:], *latest, *of_best}:
+            needed, trunk = self._needed(scores, steps), self._config.trunk
+            if trunk in steps:  # a run that goes on from it has what it had then
+                needed |= self._needed(scores, [s for s in steps if s <= trunk]) | {trunk}
+            for step in {*steps} - needed:
                 path = self.folder / str(step)
                 path.rename(path.with_suffix(DELETING))
             self._remove_unfinished()
+
+    def _needed(self, scores: dict[int, float], steps: list[int]) -> set[int]:
+        """Return the last step, the latest scheduled ones, the best and those of the best mean."""
+        config = self._config
+        # The end of a run counts as unscheduled: it may be extended.
+        scheduled = [step for step in steps if step % config.evaluate_every == 0]
+        latest = scheduled[-max(config.max_to_keep, config.average_last) :]
+        best = best_of(scores, scheduled)
+        averaged = config.average_steps(best) if config.best_weights == "average" and best else ()
+        return {*steps[-1:], *latest, best, *averaged}
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete, and delete superseded ones."""

@@ -231,6 +231,19 @@ class TrainingConfig(
         """Step at which the decay of the schedule wsd begins."""
         return max(self.steps - round(self.decay_fraction * self.steps), self.warmup_steps)
 
+    @property
+    def trunk(self) -> int:
+        """Step of the kept checkpoint from which other numbers of steps go on; 0 if there is none.
+
+        It is where the decay of the schedule wsd begins.
+        """
+        return self.decay_start if self.schedule == "wsd" and self.decay_start < self.steps else 0
+
+    def next_save(self, step: int) -> int:
+        """Return the first step after `step` at which a checkpoint is scheduled."""
+        following = step - step % self.evaluate_every + self.evaluate_every
+        return min(stop for stop in (following, self.trunk, self.steps) if stop > step)
+
     def eval_steps(self, steps: Iterable[int]) -> list[int]:
         """Return the steps with a scheduled validation, or all steps if there is none."""
         steps = list(steps)

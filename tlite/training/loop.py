@@ -125,8 +125,8 @@ def train_steps(
 ) -> Iterator[tuple[int, dict[str, np.ndarray], float, TrainState | None]]:
     """Train to the step `end`; yield the result of each call while the next one runs.
 
-    At validations, at the end, and when a save is due, all results are yielded before the next call
-    is dispatched: the last of them has the state, which may then be saved.
+    At validations, at the trunk, at the end, and when a save is due, all results are yielded before
+    the next call is dispatched: the last of them has the state, which may then be saved.
 
     Yields:
         The step reached, losses by step and seed (N, M), seconds per step, and the state: None if
@@ -138,7 +138,7 @@ def train_steps(
     while step < end:
         trainer.compile(state)  # before the clock starts
         most = min(config.evaluate_every, end - step, trainer.loader.max_steps_per_call)
-        left = min(config.evaluate_every - step % config.evaluate_every, most)
+        left = min(config.next_save(step) - step, most)
         profiled = min(profile, most)
         profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
         if profiled and calls.unread:
@@ -151,7 +151,7 @@ def train_steps(
         if len(calls.unread) > 1:
             yield calls.read()
         calls.num_steps, is_due = checkpointer.agree(calls.propose_num_steps())
-        if is_due or config.is_eval_step(step) or step == end:
+        if is_due or config.is_eval_step(step) or step in (config.trunk, end):
             yield calls.read(state)
 
 

@@ -277,12 +277,21 @@ def next_free(path: Path, is_used: Callable[[Path], bool] = os.path.lexists) -> 
 
 
 def create_run(
-    folder: Path, experiment: Any, data: dict, tokenizer: Any, *, exist_ok: bool = False
+    folder: Path,
+    experiment: Any,
+    data: dict,
+    tokenizer: Any,
+    *,
+    exist_ok: bool = False,
+    origin: dict[str, Any] | None = None,
+    fill: Callable[[Path], None] = lambda folder: None,
 ) -> RunDir:
     """Write a run into a hidden folder, and rename it to `folder`.
 
     Args:
         exist_ok: if `folder` exists, use the next free number.
+        origin: run and step from which it goes on, recorded in config.json.
+        fill: writes further files into the hidden folder.
 
     Raises:
         UserError: the config could not be read back, the disk is full, or the folder exists.
@@ -299,7 +308,8 @@ def create_run(
             "tokenizer": {"file": path.name, "sha256": sha256(path)},
             "made_with": {"tlite": tlite.__version__, "commit": _commit()} | _versions(),
             "created": created,
-        }
+        } | ({"origin": origin} if origin else {})
+        fill(temporary)
         (temporary / RUN).write_text(json.dumps(content | more, indent=2), encoding="utf-8")
 
     return RunDir(create_folder(folder, write, exist_ok=exist_ok), experiment, data)
