@@ -125,9 +125,13 @@ class Checkpoints(contextlib.AbstractContextManager):
         # The end of a run counts as unscheduled: it may be extended.
         scheduled = [step for step in steps if step % config.evaluate_every == 0]
         latest = scheduled[-max(config.max_to_keep, config.average_last) :]
-        best = best_of(scores, scheduled)
-        averaged = config.average_steps(best) if config.best_weights == "average" and best else ()
-        return {*steps[-1:], *latest, best, *averaged}
+        needed = {*steps[-1:], *latest}
+        if best := best_of(scores, scheduled):
+            needed |= {
+                best,
+                *(config.average_steps(best) if config.best_weights == "average" else ()),
+            }
+        return needed
 
     def wait(self) -> None:
         """Wait until the last checkpoint is complete, and delete superseded ones."""
