@@ -10,6 +10,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy number-words multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
+.PHONY: masked-diffusion
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
 .PHONY: record-reviews record-reviews-binary record-sst2 record-trec
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
@@ -26,6 +27,7 @@ help:
 	@echo "                        record-tiny-shakespeare, record-tiny-shakespeare-long"
 	@echo "make scaling            a scaling law of 24 small generators, and its picture"
 	@echo "make hybrid             softmax attention, a gated delta rule and both, four seeds"
+	@echo "make masked-diffusion   a masked diffusion language model of characters"
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
@@ -150,7 +152,7 @@ lint: .venv/test
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-cache --no-logo
 
-shakespeare shakespeare-post tiny-shakespeare hybrid: .venv/core
+shakespeare shakespeare-post tiny-shakespeare hybrid masked-diffusion: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
 
 record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long: .venv/core
