@@ -62,7 +62,7 @@ def check_resumed(
         else:
             process.signal(signal.SIGINT)
             process.end(0, 2, 130, -signal.SIGINT, seconds=60)
-    elif process.end(*((0,) if way is checkpoint else (0, 2))).code:
+    elif process.end(*((0,) if way is checkpoint and intact_steps else (0, 2))).code:
         now = hash_files(run)
         intact = (*(f"checkpoints/{step}/" for step in intact_steps), "metrics.jsonl")
         changed = [p for p in before if p.startswith(intact) and now.get(p) != before[p]]

@@ -105,7 +105,8 @@ class CommandLine:
             process.end(0, 2, 130, -signal.SIGINT, seconds=60)
             return
         has_pipe = "|" in self.settings.get("streams", ())
-        process.end(*((0, 2, 141, -signal.SIGPIPE) if has_pipe else (0, 2)), seconds=120)
+        # 1: nobody reads the output.
+        process.end(*((0, 1, 2, -signal.SIGPIPE) if has_pipe else (0, 2)), seconds=120)
         new = self.folder / "new"
         if new.exists() and not (new / "config.json").exists():
             raise Fault("an incomplete run folder remains")

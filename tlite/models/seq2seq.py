@@ -150,7 +150,7 @@ class Seq2Seq(nnx.Module):
     ) -> tuple[Float[Array, "*batch T V"], Aux]:
         """Logits, and the sums of the scalars that layers of encoder and decoder add."""
         scope = F.scoped(tap, "encoder")
-        memory, mask, encoder_aux = self.encode(source, rng=F.fold_in(rng, 0), tap=scope)
+        memory, mask, encoder_aux = self.encode_with_aux(source, F.fold_in(rng, 0), scope)
         inputs = causal_inputs(target.shape[-1])
         inputs = dataclasses.replace(inputs, memory=memory, memory_mask=mask)
         x, rng = self.embed_target(target), F.fold_in(rng, 1)
@@ -159,8 +159,14 @@ class Seq2Seq(nnx.Module):
 
     def encode(
         self, source: Int[Array, "*batch S"], *, rng=None, tap: F.Tap = F.no_tap
+    ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
+        """Return the encoder's output and the mask of tokens that are no padding."""
+        return self.encode_with_aux(source, rng, tap)[:2]
+
+    def encode_with_aux(
+        self, source: Int[Array, "*batch S"], rng: Key[Array, "..."] | None, tap: F.Tap
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"], Aux]:
-        """Return the encoder's output, the mask of tokens that are no padding, and the scalars."""
+        """Return the result of `encode`, and the sums of the scalars of the encoder's layers."""
         valid = source != self.config.special_tokens.pad_id
         x, inputs = embed(self.encoder, source), bidirectional_inputs(valid)
         x, _, aux = run_blocks(self.encoder, x, inputs, rng=rng, tap=tap)
@@ -170,7 +176,7 @@ class Seq2Seq(nnx.Module):
         self, source: Int[Array, "*batch S"]
     ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
         """Return each decoder block's cache of the encoder's output, and the source's mask."""
-        memory, mask, _ = self.encode(source)
+        memory, mask = self.encode(source)
         token, caches = memory[..., :1, :], []  # its output is not used
         blocks = zip(list_blocks(self.decoder), self.decoder.config.blocks, strict=True)
         for params, config in blocks:
