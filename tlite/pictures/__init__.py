@@ -309,6 +309,42 @@ def plot_schedule(rates: Mapping[str, Float[np.ndarray, "N"]]) -> Axes:
     return axes
 
 
+def plot_trials(
+    trials: Sequence[Mapping], logarithmic: Mapping[str, bool], unit: str = "validation loss (nats)"
+) -> Axes:
+    """Draw the validation loss of tuned values, a panel for each field and a curve for each rung.
+
+    Error bars are one standard deviation over the seeds; the lowest loss at the last rung is
+    encircled. Trials that have diverged are left out.
+
+    Args:
+        trials: with `change` (label or number by field), `step` and `loss` by seed or None.
+        logarithmic: for each field, True if its values are on a logarithmic scale.
+    """
+    panels = _new_panels(len(logarithmic), 3, 6 + 3 * min(len(logarithmic) - 1, 2), 4)
+    trials = [trial for trial in trials if trial["loss"] is not None]
+    steps = sorted({trial["step"] for trial in trials})
+    colours = colormaps["viridis_r"](np.linspace(0.15, 1, len(steps)))
+    for axes, (field, is_log) in zip(panels, logarithmic.items(), strict=True):
+        for step, colour in zip(steps, colours, strict=True):
+            rung = [trial for trial in trials if trial["step"] == step]
+            x = [trial["change"][field] for trial in rung]
+            order = np.argsort(x) if is_log else np.arange(len(x))
+            x, losses = np.array(x)[order], [rung[i]["loss"] for i in order]
+            means, spreads = np.mean(losses, 1), np.std(losses, 1, ddof=len(losses[0]) > 1)
+            style = {"fmt": "o-" if len(panels) == 1 and is_log else "o", "capsize": 2, "ms": 4}
+            axes.errorbar(x, means, spreads, color=colour, label=f"step {step:,}", **style)
+            if step == steps[-1]:
+                best = means.argmin()
+                axes.plot(x[best : best + 1], means[best], "o", ms=12, mfc="none", color="tab:red")
+        if is_log:
+            axes.set_xscale("log")
+        axes.set(xlabel=matplotlib_text(field), ylabel=unit if axes is panels[0] else "")
+        axes.grid(alpha=0.3)
+    panels[-1].legend(fontsize=8)
+    return panels[0]
+
+
 def plot_loss_by_position(losses: Float[np.ndarray, "M T"]) -> Axes:
     """Draw the mean loss at each position of the context."""
     axes = _new_axes()

@@ -40,7 +40,15 @@ from tlite.comparison.search_space import (
 )
 from tlite.comparison.study import Variant, variants_from_json
 from tlite.config import override, to_dict
-from tlite.errors import OutOfMemory, RunFailed, UserError, command, printable, system_reason
+from tlite.errors import (
+    OutOfMemory,
+    RunFailed,
+    UserError,
+    command,
+    disk_errors,
+    printable,
+    system_reason,
+)
 from tlite.experiment import BaseExperiment
 from tlite.runs.run import Run
 from tlite.runs.study import (
@@ -482,8 +490,23 @@ def print_rung(lines: Sequence[dict], step: int) -> None:
     print(printable(f"\nstep {step:,}: kept {len(kept)} of {len(lines)} trials: {names}"))
 
 
+def draw_trials(tuning: Tuning, ledger: Sequence[dict]) -> None:
+    """Write tuning.png, the losses of the values at each rung."""
+    from tlite.pictures import isolate_figures, plot_trials  # matplotlib is slow to import
+
+    logarithmic = {name: isinstance(axis, Range) for name, axis in tuning.space.items()}
+    trials = []
+    for line in ledger:
+        values = line["change"].items()
+        change = {name: v if logarithmic[name] else describe_value(v) for name, v in values}
+        trials.append(line | {"change": change})
+    path = tuning.folder / "tuning.png"
+    with isolate_figures(), disk_errors(path):
+        plot_trials(trials, logarithmic).figure.savefig(path, dpi=120)
+
+
 def print_result(tuning: Tuning, ledger: Sequence[dict]) -> None:
-    """Print a table of the trials, what they cost, and how to train with the chosen values."""
+    """Print and draw the trials, what they cost, and how to train with the chosen values."""
     last = {line["trial"]: line for line in ledger}
     best = tuning.best()
     rows = [("trial", "steps", "validation loss, mean (SD)", "")]
@@ -502,7 +525,8 @@ def print_result(tuning: Tuning, ledger: Sequence[dict]) -> None:
         return
     for warning in tuning.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"ledger: {tuning.folder / LEDGER}")
+    draw_trials(tuning, ledger)
+    print(f"ledger: {tuning.folder / LEDGER}; picture: {tuning.folder / 'tuning.png'}")
     print(f"best: {describe_change(tuning.values)}")
     if tuning.train_command:
         print(f"to train with it: {command(*tuning.train_command, *as_options(tuning.values))}")
