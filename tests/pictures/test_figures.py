@@ -239,6 +239,22 @@ def test_curves_show_their_numbers_in_different_styles(name):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [*curves]
 
 
+def test_trials_are_drawn_by_value_with_the_best_encircled():
+    losses = {1e-3: {10: [3.0, 5.0], 20: [2.0, 3.0]}, 1e-1: {10: None}, 1e-2: {10: [2.0, 4.0]}}
+    trials = [
+        {"change": {"rate": rate}, "step": step, "loss": loss}
+        for rate, by_step in losses.items()
+        for step, loss in by_step.items()
+    ]
+    axes = P.plot_trials(trials, {"rate": True})
+    (first, *_), (second, *_) = axes.containers
+    np.testing.assert_allclose(first.get_xydata(), [(1e-3, 4), (1e-2, 3)])  # one has diverged
+    np.testing.assert_allclose(second.get_xydata(), [(1e-3, 2.5)])
+    np.testing.assert_allclose(axes.lines[-1].get_xydata(), [(1e-3, 2.5)])
+    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "rate")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["step 10", "step 20"]
+
+
 def test_losses_that_are_not_finite_are_omitted(tmp_path):
     lines = [line for line in metrics(2, num_steps=4) if line["split"] == "training"]
     out = {"loss_spread": None, "loss_replicas": [1.0, None]}

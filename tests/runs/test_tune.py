@@ -204,7 +204,8 @@ def test_each_variant_is_tuned_and_a_kill_changes_nothing(base, tmp_path, monkey
     for variant in study.variants:
         training = Run.open(folder / variant.run).experiment.training
         assert (training.learning_rate, training.seed) == (0.5, 0)
-        assert (folder / "tuning" / variant.run / "trials.jsonl").is_file()
+        tuning = folder / "tuning" / variant.run
+        assert {"trials.jsonl", "tuning.png"} <= {path.name for path in tuning.iterdir()}
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", json.dumps({"space": {}, "variants": [{}]})])
