@@ -47,12 +47,26 @@ def test_stacked_blocks_get_the_values_of_separate_ones():
         np.testing.assert_array_equal(stacked[name], a)
 
 
-def test_groups_set_any_array_by_name():
-    groups = {"blocks.0.attention.query.kernel": jax.nn.initializers.zeros, "norm.scale": "normal"}
-    values = draw_initial_values("default", ARRAYS | {"norm.scale": jnp.ones(64)}, KEY, groups)
-    changed = {name for name, a in values.items() if a is not ARRAYS.get(name)}
-    assert changed == {*groups}
-    assert not values["blocks.0.attention.query.kernel"].any()
+def test_groups_set_arrays_by_name_and_words_only_matrices():
+    zeros, query = jax.nn.initializers.zeros, "blocks.0.attention.query.kernel"
+    groups = {query: "normal", "norm.scale": "normal", "norm.bias": zeros}
+    arrays = ARRAYS | {"norm.scale": jnp.ones(64), "norm.bias": jnp.ones(64)}
+    values = draw_initial_values("default", arrays, KEY, groups)
+    assert {name for name, a in values.items() if a is not arrays[name]} == {query, "norm.bias"}
+    assert not values["norm.bias"].any()
+
+
+@pytest.mark.parametrize("name", ["blocks.0.feed_forward.experts", "blocks.feed_forward.experts"])
+@pytest.mark.parametrize("word", ["glorot", "orthogonal"])
+def test_each_matrix_of_a_stack_is_drawn_alone(word, name):
+    shape = (2, 4, 32, 48) if "blocks.0" not in name else (4, 32, 48)
+    experts = np.asarray(drawn(word, {name: jnp.ones(shape)})[name]).reshape(-1, 32, 48)
+    assert len({a.tobytes() for a in experts}) == len(experts)
+    for a in experts:
+        if word == "orthogonal":
+            np.testing.assert_allclose(a @ a.T, np.eye(32), atol=1e-5)
+        else:
+            assert np.std(a) == pytest.approx((2 / (32 + 48)) ** 0.5, rel=0.1)
 
 
 def test_initializers_of_another_shape_and_other_values_are_refused():

@@ -5,6 +5,7 @@ A word for initial values stands for a distribution of all matrices; a function 
 """
 
 import itertools
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -195,11 +196,27 @@ def init_block(
 
 Initializer = Callable[[Key[Array, ""], tuple[int, ...], Any], Array]
 
+
+def by_matrix(initializer: Initializer) -> Initializer:
+    """Return an initializer that draws each matrix of an array (..., I, O), as of experts, alone.
+
+    Initializers of JAX count the other axes as inputs.
+    """
+
+    def draw(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Array:
+        if len(shape) < 3:
+            return initializer(key, shape, dtype)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(math.prod(shape[:-2])))
+        return jax.vmap(lambda key: initializer(key, shape[-2:], dtype))(keys).reshape(shape)
+
+    return draw
+
+
 WORDS: dict[str, Initializer] = {
-    "glorot": jax.nn.initializers.glorot_uniform(),
+    "glorot": by_matrix(jax.nn.initializers.glorot_uniform()),
     "normal": jax.nn.initializers.normal(0.02),
     "gpt2": jax.nn.initializers.normal(0.02),
-    "orthogonal": jax.nn.initializers.orthogonal(),
+    "orthogonal": by_matrix(jax.nn.initializers.orthogonal()),
 }
 """gpt2: outputs of layers in blocks are also divided by the square root of their number."""
 WITH_TABLES = "normal", "gpt2"
@@ -211,22 +228,33 @@ resolve_init = partial(resolve_word, "init", KEPT_WORDS, "(key, shape, dtype)")
 """Return a word or a function of (key, shape, dtype) as it is."""
 
 
+def has_initializer(init: Any, name: str, array: Any, *, is_group: bool = False) -> bool:
+    """True if `init` draws an array: a word matrices (`WITH_TABLES`: also tables).
+
+    Args:
+        is_group: the array is of a group with this `init`, of which an initializer draws all.
+    """
+    if isinstance(init, str):
+        is_table = init in WITH_TABLES and name.endswith("table")
+        return init != "default" and (is_table or is_matrix(name, array))
+    return is_group or is_matrix(name, array)
+
+
 def draw_initial_values(
     init: Any, arrays: Mapping[str, Array], key: Key[Array, ""], groups: Mapping[str, Any] = {}
 ) -> dict[str, Array]:
     """Return the arrays by name with the initial values that `init` stands for.
 
     Args:
-        init: a word or an initializer, for all matrices (`WITH_TABLES`: also tables).
+        init: a word or an initializer, for all matrices (`has_initializer`).
         arrays: the values that the layers have drawn.
         key: folded with a hash of each name, so that a value does not depend on other names.
-        groups: words or initializers by the name of an array, for any array.
+        groups: words or initializers by the name of an array, in place of `init`.
     """
     drawn = {}
     for name, array in arrays.items():
         each = groups.get(name, init)
-        has_table = isinstance(each, str) and each in WITH_TABLES and name.endswith("table")
-        if each == "default" or not (name in groups or has_table or is_matrix(name, array)):
+        if not has_initializer(each, name, array, is_group=name in groups):
             drawn[name] = array
             continue
         initializer = WORDS[each] if isinstance(each, str) else each
