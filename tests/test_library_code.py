@@ -53,6 +53,12 @@ def test_arguments_that_are_no_numbers_are_refused():
         describe_code(partial(optax.adamw, mask=lambda params: params))
 
 
+def test_other_factories_are_errors_that_name_the_way_out():
+    reference = {"kind": "library", "name": "optax.add_noise", "args": [1], "kwargs": {}}
+    with pytest.raises(ValueError, match="call it in a function on the top level of your file"):
+        find_library_code(reference)
+
+
 def test_partials_of_functions_are_found_again():
     again = find_code(json.loads(json.dumps(describe_code(partial(optax.adamw, 0.1, b2=0.95)))))
     assert (again.func, again.args, again.keywords) == (optax.adamw, (0.1,), {"b2": 0.95})

@@ -47,8 +47,8 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
         is_same = False
     if not is_same:
         raise ValueError(
-            f"{factory_name}(...) can't be made again from its arguments: call it in a function on "
-            "the top level of your file"
+            f"{factory_name}(...) can't be saved as its name and arguments: call it in a function "
+            "on the top level of your file"
         )
     return reference
 
@@ -66,7 +66,10 @@ def find_library_code(reference: Any) -> Callable:
     if "args" not in reference:
         return function
     if not any(part in name for part in FACTORIES):
-        raise ValueError(f"{name} is not a schedule or an initializer")
+        raise ValueError(
+            f"{name} is not a schedule or an initializer, which alone may be called with arguments "
+            "in a config: call it in a function on the top level of your file"
+        )
     try:
         args, kwargs = map(find_arguments, (reference["args"], reference["kwargs"]))
         result = function(*args, **kwargs)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tlite.functional as F
+from tlite.training import Focal
 
 LOGITS = jax.random.normal(jax.random.key(0), (3, 5, 7)) * 3
 TARGETS = jax.random.randint(jax.random.key(1), (3, 5), 0, 7).at[0, 1].set(-1)
@@ -25,6 +26,14 @@ def test_z_loss_and_focal_loss_equal_their_formulas():
         expected = is_target * -((1 - p) ** gamma) * np.log(p)
         loss = F.focal_loss(LOGITS, TARGETS, gamma)
         np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_focal_loss_with_gamma_0_is_the_cross_entropy():
+    np.testing.assert_allclose(
+        Focal(gamma=0.0)(LOGITS, TARGETS), F.token_cross_entropy(LOGITS, TARGETS), rtol=1e-5
+    )
+    with pytest.raises(ValueError, match="gamma must not be negative"):
+        Focal(gamma=-1.0)
 
 
 def test_focal_gradient_is_finite_for_a_certain_target():

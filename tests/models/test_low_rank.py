@@ -41,6 +41,13 @@ def test_merged_matrices_are_the_sum():
     assert merged["embedding.table"] is arrays["embedding.table"]
 
 
+def test_updates_are_merged_in_float32_on_a_gpu_too():
+    _, arrays, added = arrays_of()
+    program = str(jax.make_jaxpr(lambda a: merge_low_rank(LOW_RANK, a))(arrays | added))
+    assert program.count("dot_general") == program.count("(Precision.HIGHEST, Precision.HIGHEST)")
+    assert "dot_general" in program
+
+
 @pytest.mark.parametrize(
     ("low_rank", "words"),
     [

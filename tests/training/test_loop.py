@@ -145,6 +145,12 @@ def test_training_stops_when_patience_is_out_and_stays_so(train, tmp_path, capsy
     jax.tree.map(np.testing.assert_array_equal, again.parameters, state.parameters)
 
 
+def test_only_cross_entropies_have_a_perplexity(train, tmp_path):
+    train(tmp_path / "run", [0.1] * 10, loss="focal", steps=2)
+    has_perplexity = {line["split"]: "perplexity" in line for line in read_lines(tmp_path / "run")}
+    assert has_perplexity == {"training": False, "validation": True}
+
+
 def test_the_last_checkpoints_and_the_best_are_kept(train, tmp_path):
     train(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
     assert validated_steps(tmp_path / "run") == [2, 4, 6, 8, 10, 12]

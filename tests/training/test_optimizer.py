@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tlite.models import CausalLM, GeneratorConfig
 from tlite.models.parameters import named_arrays
 from tlite.training import (
+    Adafactor,
     AdamW,
     Lion,
     LowRank,
@@ -28,6 +31,7 @@ from tlite.training.optimizers import (
     parameter_rules,
 )
 from tlite.training.precision import with_precision
+from tlite.training.schedules import SCHEDULES as SCHEDULE_WORDS
 from tlite.training.schedules import schedule
 
 CONFIG = TrainingConfig(
@@ -50,6 +54,7 @@ SCHEDULES = [
     ({"schedule": "inverse_sqrt", "warmup_steps": 0}, {0: 1, 3: 0.5, 99: 0.1}),
     ({"schedule": "linear"}, {4: 0.5, 9: 1, 10: 1, 55: 0.55, 100: 0.1, 1000: 0.1}),
     ({"schedule": "wsd"}, {4: 0.5, 9: 1, 10: 1, 80: 1, 90: 0.55, 100: 0.1, 1000: 0.1}),
+    ({"schedule": "wsd", "steps": 30, "decay_fraction": 0.01}, {27: 1, 28: 1, 29: 0.55, 30: 0.1}),
     ({"schedule": optax.linear_schedule(1.0, 0.0, 50)}, {4: 0.5, 10: 1, 35: 0.5, 60: 0}),
 ]
 
@@ -57,6 +62,34 @@ SCHEDULES = [
 @pytest.mark.parametrize(("changes", "rates"), SCHEDULES)
 def test_a_schedule_warms_up_to_its_peak_and_decays(changes, rates):
     assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from([*SCHEDULE_WORDS]), st.integers(2, 300), st.integers(0, 20),
+    st.floats(0.0, 1.0), st.floats(0.0, 1.0),
+)  # fmt: skip
+def test_schedules_rise_to_the_peak_and_then_never_rise(word, steps, warmup, final, decay):
+    config = TrainingConfig(
+        steps=steps, schedule=word, warmup_steps=warmup, final_learning_rate=final,
+        decay_fraction=decay,
+    )  # fmt: skip
+    rates = {n: float(schedule(config, np.int32(n))) for n in {0, warmup, steps - 1, steps}}
+    assert rates[0] == pytest.approx(1 / max(warmup, 1), rel=1e-5)
+    assert rates[warmup] == pytest.approx(1, rel=1e-5)
+    if warmup < steps:
+        assert 1 + 1e-6 >= rates[steps - 1] >= rates[steps] - 1e-6
+    does_decay = word in ("cosine", "linear") or (word == "wsd" and decay > 0)
+    if does_decay and warmup < steps - 1:
+        # The last step is one step of the decay above the final rate.
+        assert rates[steps] == pytest.approx(final, abs=1e-6)
+        assert final == pytest.approx(1, abs=1e-4) or final < rates[steps - 1] < 1
+
+
+@pytest.mark.parametrize("word", sorted({*SCHEDULE_WORDS} - {"constant"}))
+def test_schedule_free_has_no_schedule(word):
+    with pytest.raises(ValueError, match=f"must be constant, not {word}"):
+        TrainingConfig(optimizer="schedule_free", schedule=word)
 
 
 @pytest.mark.parametrize("warmup", [1, 10, 400])
@@ -190,6 +223,27 @@ def test_only_matrices_and_tables_decay_also_in_stacks():
     }
     decayed = {name for name, ndim in stacked.items() if decays(name, np.zeros((2,) * ndim))}
     assert decayed == {"blocks.attention.query.kernel", "embedding.table"}
+
+
+def test_adafactor_treats_stacked_blocks_like_separate_ones():
+    """More blocks than a matrix has rows; the gradients of blocks differ in scale."""
+    rng, shape = np.random.default_rng(0), (6, 4, 5)
+    scale = np.geomspace(1e-3, 1e3, 6)[:, None, None]
+    stacked, gradient = jnp.ones(shape), jnp.float32(scale * rng.normal(size=shape))
+    optimizer = Adafactor(min_dim_size_to_factor=2)(0.1)
+
+    def updates(parameters, gradients):
+        state = optimizer.init(parameters)
+        for factor in (1.0, 2.0):
+            scaled = {name: factor * a for name, a in gradients.items()}
+            result, state = optimizer.update(scaled, state, parameters)
+        return result
+
+    found = updates({"blocks.query.kernel": stacked}, {"blocks.query.kernel": gradient})
+    for i in (0, 5):
+        name = f"blocks.{i}.query.kernel"
+        expected = updates({name: stacked[i]}, {name: gradient[i]})[name]
+        np.testing.assert_allclose(found["blocks.query.kernel"][i], expected, rtol=1e-5)
 
 
 def test_schedule_free_is_that_of_optax():

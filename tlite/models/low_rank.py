@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Key
 
 from tlite.config import Config
@@ -96,6 +98,13 @@ def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[
         stem = name.removesuffix("kernel")
         stem = stem if stem.endswith(".") else f"{name}."
         if stem + A in arrays:
-            array = array + scale * (arrays[stem + A] @ arrays[stem + B])
+            array = array + scale * _matmul(arrays[stem + A], arrays[stem + B])
         merged[name] = array
     return merged
+
+
+def _matmul(a: ArrayLike, b: ArrayLike) -> ArrayLike:
+    """Return a b in float32: a GPU's default would round float32 operands to TF32."""
+    if isinstance(a, np.ndarray):  # arrays on the host stay there
+        return a @ b
+    return jnp.matmul(a, b, precision="highest")

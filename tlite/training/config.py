@@ -90,7 +90,8 @@ class UpdateConfig(
     decay_fraction: float = 0.2
     """Schedule wsd: share of the steps over which the learning rate decays."""
     final_learning_rate: float = 0.0
-    """Schedules cosine, linear and wsd: learning rate at the end, as a fraction of its peak."""
+    """Schedules cosine, linear and wsd: learning rate that the decay reaches after the last step,
+    as a fraction of its peak; the last step's is one step of the decay above it."""
     optimizer: Optimizer = word_field(AdamW(), resolve_optimizer, OPTIMIZERS)
     """adamw, muon (matrices of blocks, AdamW for the rest), lion (needs about a third of the
     learning rate), sgd, adafactor, schedule_free; or a function of the learning rate that returns
@@ -181,10 +182,17 @@ class TrainingConfig(
         if self.best_weights and self.best_weights not in self.averages:
             needed = {"ema": "ema", "average": "average_last"}[self.best_weights]
             raise ValueError(f"best_metric {self.best_metric} needs {needed}")
+        _check_types(self)
         for name, resolve in RESOLVE.items():
             object.__setattr__(self, name, resolve(getattr(self, name)))
-        if self.groups and isinstance(self.optimizer, ScheduleFree):
-            raise ValueError("schedule_free is for all parameters: leave out the groups")
+        if isinstance(self.optimizer, ScheduleFree):
+            if self.groups:
+                raise ValueError("schedule_free is for all parameters: leave out the groups")
+            if isinstance(self.schedule, str) and self.schedule != "constant":
+                raise ValueError(
+                    "schedule_free averages parameters in place of a decay: schedule must be "
+                    f"constant, not {self.schedule}"
+                )
         hash(self)  # a list in a component can't be compared: raise here
 
     def with_microbatches(self, number: int) -> "TrainingConfig":
@@ -229,7 +237,9 @@ class TrainingConfig(
     @property
     def decay_start(self) -> int:
         """Step at which the decay of the schedule wsd begins."""
-        return max(self.steps - round(self.decay_fraction * self.steps), self.warmup_steps)
+        # A decay over n steps has its first step at the peak: a single one would not decay.
+        decay = max(round(self.decay_fraction * self.steps), 2) if self.decay_fraction else 0
+        return max(self.steps - decay, self.warmup_steps)
 
     @property
     def trunk(self) -> int:
@@ -253,6 +263,18 @@ class TrainingConfig(
     def seed_range(self) -> range:
         """The seeds that are trained side by side."""
         return range(self.seed, self.seed + self.seeds)
+
+
+def _check_types(config: TrainingConfig) -> None:
+    """Raise a `ValueError` for groups, patterns or low-rank updates of another type."""
+    for name, expected in NESTED.items():
+        value = getattr(config, name)
+        try:
+            from_dict(TrainingConfig.__dataclass_fields__[name].type, value)
+        except ValueError as error:
+            raise ValueError(f"{name} must be {expected}, not {value!r:.60}") from error
+        if isinstance(value, list):
+            raise ValueError(f"{name} must be {expected}, not a list")
 
 
 def user_functions(config: Any) -> dict[str, Callable]:
@@ -286,6 +308,12 @@ def _has_code(value: Any) -> bool:
     return is_code or any(map(_has_code, value.values()))
 
 
+NESTED = {
+    "groups": "a tuple of ParameterGroup",
+    "trainable": "patterns in one str, separated by spaces, or None",
+    "low_rank": "a LowRank or None",
+}
+"""Types of fields in messages."""
 RESOLVE = {
     "schedule": resolve_schedule,
     "optimizer": resolve_optimizer,

@@ -25,6 +25,7 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 import tlite.distributed as distributed
 from tlite.errors import Interrupted, RunFailed, UserError, disk_errors, show
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
+from tlite.training.losses import CrossEntropy
 from tlite.training.metrics import (
     MetricsFile,
     eval_scores,
@@ -211,10 +212,12 @@ class MetricsWriter:
         config, finite = self.trainer.config, np.isfinite(losses["loss"])
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
         rate, first, lines = examples * self.tokens_per_example / seconds, step - len(finite), []
+        # Other training losses are not cross-entropies; a validation's loss always is.
+        has_perplexity = self.trainer.task.perplexity and config.loss == CrossEntropy()
         for i, is_finite in enumerate(finite):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
-            line |= summarize_seeds(by_seed, self.trainer.task.perplexity, is_finite)
+            line |= summarize_seeds(by_seed, has_perplexity, is_finite)
             lines.append(line | {"tokens_per_second": round(rate)})
         self.file.write(lines)
         self._check_divergence(losses["loss"], first)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PyTree
 
 from tlite.config import Config, resolve_word
 from tlite.models.low_rank import is_low_rank_update
-from tlite.models.parameters import is_matrix, shape_in_block
+from tlite.models.parameters import is_matrix, is_stacked, shape_in_block
 
 Rate = float | Float[Array, ""]
 Mask = Callable[[dict[str, Any]], dict[str, bool]]
@@ -140,12 +140,35 @@ class Adafactor(
     """Largest root mean square of an array's update."""
 
     def direction(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.scale_by_factored_rms(
-                decay_rate=self.decay_rate, min_dim_size_to_factor=self.min_dim_size_to_factor
-            ),
-            optax.clip_by_block_rms(self.clipping_threshold),
+        return transform_by_block(
+            optax.chain(
+                optax.scale_by_factored_rms(
+                    decay_rate=self.decay_rate, min_dim_size_to_factor=self.min_dim_size_to_factor
+                ),
+                optax.clip_by_block_rms(self.clipping_threshold),
+            )
         )
+
+
+def transform_by_block(transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return a transformation that acts on each array, and each block of stacked ones, alone."""
+
+    def over_blocks(name: str, function: Callable) -> Callable:
+        return jax.vmap(function) if is_stacked(name) else function
+
+    def init(parameters):
+        arrays = {n: a for n, a in parameters.items() if not isinstance(a, optax.MaskedNode)}
+        return {n: over_blocks(n, transform.init)({n: a}) for n, a in arrays.items()}
+
+    def update(updates, state, parameters):
+        updates, state = dict(updates), dict(state)
+        for n, slots in state.items():
+            arguments = {n: updates[n]}, slots, {n: parameters[n]}
+            result, state[n] = over_blocks(n, transform.update)(*arguments)
+            updates[n] = result[n]
+        return updates, state
+
+    return optax.GradientTransformation(init, update)
 
 
 class ScheduleFreeState(NamedTuple):

@@ -56,7 +56,7 @@ class Task(NamedTuple):
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums of each example: arrays whose first axis is B"""
     perplexity: bool = False
-    """True if exp(loss) is a perplexity: the loss is a mean over tokens."""
+    """True if exp(cross-entropy) is a perplexity: the mean is over tokens."""
     buckets: Buckets | None = None
     """Replaces `draw` if batches have different shapes."""
     unpack_rows: Callable[[Any], Any] = lambda rows: rows
