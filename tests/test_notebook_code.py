@@ -100,18 +100,18 @@ def find_in_another_process(reference, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["sign_descent", "triangle", "tempered", "State", "half"])
-def test_a_notebook_s_function_is_found_in_another_process(run_cell, name, tmp_path, monkeypatch):
+def test_a_notebook_function_is_loaded_in_another_process(run_cell, name, tmp_path, monkeypatch):
     function = run_cell(CELL)[name]
     reference = describe_code(function)
-    found = find_in_another_process(reference, tmp_path / "code", monkeypatch)
-    assert describe_code(found) == reference
+    loaded = find_in_another_process(reference, tmp_path / "code", monkeypatch)
+    assert describe_code(loaded) == reference
     assert "notebook.py" in name_of(function)
     if name == "triangle":
-        assert [float(found(step)) for step in (0, 4, 6)] == [0.0, 1.0, 0.5]
+        assert [float(loaded(step)) for step in (0, 4, 6)] == [0.0, 1.0, 0.5]
     if name == "tempered":
-        assert found.init_params(None, None)["temperature"] == 1
+        assert loaded.init_params(None, None)["temperature"] == 1
     if isinstance(function, functools.partial):
-        updates, state = found(0.1).update({"a": jnp.full(2, -3.0)}, found(0.1).init({}))
+        updates, state = loaded(0.1).update({"a": jnp.full(2, -3.0)}, loaded(0.1).init({}))
         assert updates["a"].tolist() == pytest.approx([0.05, 0.05])
         assert state.count == 1
 

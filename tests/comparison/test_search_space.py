@@ -48,11 +48,11 @@ def test_choices_are_combined_if_there_are_few():
 
 
 def test_several_axes_are_sampled_in_each_eighth_of_the_range_once():
-    found = points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
-    eighths = [int(8 * math.log(point[RATE] / 1e-4) / math.log(1000)) for point in found]
+    sampled = points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
+    eighths = [int(8 * math.log(point[RATE] / 1e-4) / math.log(1000)) for point in sampled]
     assert sorted(eighths) == list(range(8))
-    assert {point["model.norm"] for point in found} == {"layer", "rms"}
-    assert found == points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
+    assert {point["model.norm"] for point in sampled} == {"layer", "rms"}
+    assert sampled == points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
 
 
 @pytest.mark.parametrize(("value", "end"), [(1e-4, "low"), (1e-1, "high"), (1.93e-3, "")])

@@ -328,15 +328,26 @@ def has_run(folder: Path) -> bool:
 
 def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str | None:
     """Train a variant to its end; return why it has failed, or None."""
+    return failure_reason(
+        f"variant {variant.name}",
+        lambda: open_variant(folder, variant, datasets).train(report=False),
+    )
+
+
+def failure_reason(label: str, train: Callable[[], Any]) -> str | None:
+    """Call a function that trains; return why it has failed, which is also a warning, or None.
+
+    Raises:
+        OutOfMemory: of one of several processes.
+    """
     try:
-        with out_of_memory(f"the variant {variant.name}"):
-            open_variant(folder, variant, datasets).train(report=False)
+        with out_of_memory(f"the {label}"):
+            train()
     except RunFailed as error:
         if isinstance(error, OutOfMemory) and distributed.process_count() > 1:
             raise  # other processes may have enough
         if distributed.is_process0():
-            warning = f"warning: variant {variant.name} failed: {error}"
-            print(printable(warning), file=sys.stderr)
+            print(printable(f"warning: {label} failed: {error}"), file=sys.stderr)
         return str(error)
     return None
 

@@ -41,7 +41,6 @@ from tlite.comparison.search_space import (
 from tlite.comparison.study import Variant, variants_from_json
 from tlite.config import override, to_dict
 from tlite.errors import (
-    OutOfMemory,
     RunFailed,
     UserError,
     command,
@@ -53,6 +52,7 @@ from tlite.experiment import BaseExperiment
 from tlite.runs.run import Run
 from tlite.runs.study import (
     DatasetCache,
+    failure_reason,
     find_same_study,
     make_variants,
     open_variant,
@@ -72,7 +72,6 @@ from tlite.training.run_dir import (
     new_folder,
     replace_file,
 )
-from tlite.training.sharding import out_of_memory
 from tlite.user_code import remember_code, write_code
 
 SEED_OFFSET = 10_000
@@ -388,20 +387,13 @@ class TrialTrainer:
         folder = self.tuning.folder / trial.run
         if distributed.broadcast_from_process0(lambda: has_scores(folder, step)):
             return None
-        try:
-            with out_of_memory(f"the trial {trial.name}"):
-                if trial.name not in self.runs:
-                    run = open_variant(self.tuning.folder, trial, self.datasets)
-                    self.runs[trial.name] = run
-                self.runs[trial.name].train_until(step)
-        except RunFailed as error:
-            if isinstance(error, OutOfMemory) and distributed.process_count() > 1:
-                raise  # other processes may have enough
-            if distributed.is_process0():
-                warning = f"warning: trial {trial.name} failed: {error}"
-                print(printable(warning), file=sys.stderr)
-            return str(error)
-        return None
+
+        def train() -> None:
+            if trial.name not in self.runs:
+                self.runs[trial.name] = open_variant(self.tuning.folder, trial, self.datasets)
+            self.runs[trial.name].train_until(step)
+
+        return failure_reason(f"trial {trial.name}", train)
 
 
 def has_scores(folder: Path, step: int) -> bool:
