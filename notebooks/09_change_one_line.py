@@ -54,7 +54,7 @@ import optax
 
 import tlite
 from tlite import functional as F
-from tlite.comparison.results import find_results
+from tlite.comparison.results import compare_runs
 from tlite.comparison.statistics import difference
 from tlite.data import BuiltinText, split_tokens
 from tlite.decoding import generate
@@ -183,13 +183,13 @@ variants = {name: tlite.override(experiment, change) for name, change in changes
 with tempfile.TemporaryDirectory() as folder:
     with contextlib.redirect_stdout(io.StringIO()):
         study = tlite.train(variants, seeds=3, dir=Path(folder, "study"))
-    results = find_results([study.folder])
-recorded = results.rows[1].experiment["model"]["attention"]["function"]
+    results = compare_runs([study.folder])
+recorded = results.runs[1].experiment["model"]["attention"]["function"]
 print("in config.json:", recorded["kind"], recorded["name"])
 
 print("validation loss less that of the unchanged model (nats), 95 % interval, p by Holm")
 for row, diff in results.intervals:
-    print(f"{row.label:>14}  {diff.mean:+.3f} ± {diff.half_width:.3f}  {diff.corrected:.2f}")
+    print(f"{row.label:>14}  {diff.mean:+.3f} ± {diff.half_width:.3f}  {diff.p_adjusted:.2f}")
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 for index, (_, diff) in enumerate(results.intervals):

@@ -133,7 +133,7 @@ for width in widths:
 
 everything = Runs(*(np.array(column, float) for column in zip(*rows, strict=True)))
 is_largest = everything.parameters == everything.parameters.max()
-runs, largest = everything.chosen(~is_largest), everything.chosen(is_largest)
+runs, largest = everything.subset(~is_largest), everything.subset(is_largest)
 
 # %% [markdown]
 # ## The fit
@@ -180,7 +180,7 @@ sizes = np.unique(everything.parameters)
 tokens = np.geomspace(everything.tokens.min(), everything.tokens.max(), 100)
 for index, size in enumerate(sizes):
     colour = plt.get_cmap("viridis")(0.85 * index / (len(sizes) - 1))
-    measured = everything.chosen(everything.parameters == size)
+    measured = everything.subset(everything.parameters == size)
     style = "--" if size in largest.parameters else "-"
     for panel, cost in (axes[0], 1), (axes[1], 6 * size):  # of a token: by D, and by C = 6 N D
         label = f"{size / 1000:.3g}k"

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
 
-from tlite.comparison.blocks import tabulate_one
-from tlite.comparison.statistics import Variance, quantile, variance
+from tlite.comparison.blocks import scores_of_one_run
+from tlite.comparison.statistics import Variance, t_critical, variance
 from tlite.training.metrics import ExampleScores
 
 SEEDS, EXAMPLES, RATIOS = (2, 3, 4, 5, 10, 20, 30), (2, 4, 10, 26, 200), (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -53,8 +53,8 @@ def coverage(
 
 def wider_part(variances: Variance) -> Float[np.ndarray, "studies"]:
     """Return half of the wider of the intervals over seeds alone and over examples alone."""
-    seeds = quantile(variances.seeds_dof) * np.sqrt(variances.seeds)
-    examples = quantile(variances.examples_dof) * np.sqrt(variances.examples)
+    seeds = t_critical(variances.seeds_dof) * np.sqrt(variances.seeds)
+    examples = t_critical(variances.examples_dof) * np.sqrt(variances.examples)
     return np.maximum(seeds, examples)
 
 
@@ -97,7 +97,7 @@ def text_coverage(draw: Callable, windows: int, studies: int = 1000) -> tuple[fl
     for _ in range(studies):
         own = 0.5 * rng.standard_normal((5, windows)) + 0.02 * rng.standard_normal((5, 1))
         scores = draw(rng, windows) + own
-        table = tabulate_one(ExampleScores(1, np.ones(windows), {"loss": scores}), "loss").run
+        table = scores_of_one_run(ExampleScores(1, np.ones(windows), {"loss": scores}), "loss").run
         covered += abs(table.mean()) <= variance(table).half_width
         blocks += table.shape[1]
     return covered / studies, blocks / studies

@@ -37,7 +37,7 @@ class Fit(NamedTuple):
 def fit_smaller(runs: Runs) -> Fit:
     """Fit a law to all sizes but the largest, and predict the losses of that."""
     is_largest = runs.parameters == runs.parameters.max()
-    fitted, largest = runs.chosen(~is_largest), runs.chosen(is_largest)
+    fitted, largest = runs.subset(~is_largest), runs.subset(is_largest)
     law = fit(fitted)
     laws = bootstrap(fitted, law)
     drawn = predictions(fitted, law, laws, largest.parameters, largest.tokens)
@@ -131,7 +131,7 @@ def plot_losses(axes: Axes, runs: Runs, result: Fit) -> None:
     tokens = np.geomspace(runs.tokens.min(), runs.tokens.max(), 100)
     colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     for color, size in zip(colors, np.unique(runs.parameters), strict=False):
-        one, is_largest = runs.chosen(runs.parameters == size), size in result.largest.parameters
+        one, is_largest = runs.subset(runs.parameters == size), size in result.largest.parameters
         if is_largest:
             order = np.argsort(one.tokens)
             band = {"color": color, "alpha": 0.2, "lw": 0, "label": "its prediction"}

@@ -15,7 +15,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from tlite.comparison.statistics import difference, quantile
+from tlite.comparison.statistics import difference, t_critical
 
 FOLDER = Path(__file__).parents[1]
 RESULTS, DOCUMENT = FOLDER / "results", FOLDER / "RESULTS.md"
@@ -86,7 +86,7 @@ def seeds_interval(cell: str, number: int) -> str:
     """Return ± t(S - 1) SD / sqrt(S) for a cell "mean (SD)"; – for a single seed."""
     if not (match := re.search(r"\(([\d.]+)\)", cell)):
         return "–"
-    half = quantile(number - 1) * float(match[1]) / number**0.5
+    half = t_critical(number - 1) * float(match[1]) / number**0.5
     return f"± {half:.{len(match[1].partition('.')[2])}f}"
 
 

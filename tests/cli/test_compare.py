@@ -36,7 +36,7 @@ def test_two_runs_are_compared(works, trained, faster, tmp_path):
     assert "2 paired seeds" in sentence
     assert "2 seeds are few" in " ".join(notes)
     assert written.startswith("written into here: index.html")
-    first, second = json.loads((tmp_path / "here" / "comparison.json").read_text())["entries"]
+    first, second = json.loads((tmp_path / "here" / "comparison.json").read_text())["runs"]
     assert f"parameters={first['parameters']:,} " in trained.printed
     lines = read_metrics(faster / "metrics.jsonl")
     last = [line for line in lines if line["split"] == "validation"][-1]
@@ -54,7 +54,7 @@ def test_json_is_all_that_is_printed(tlite):
     code, out, err = tlite("compare {run} --format json --to here")
     assert (code, err.split(":")[0]) == (0, "written into here")
     content = json.loads(out)
-    assert [entry["seeds"] for entry in content["entries"]] == [2]
+    assert [entry["seeds"] for entry in content["runs"]] == [2]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from experiments.tools.coverage import autoregressive, scenes, text_coverage
-from tlite.comparison.blocks import block_length, in_blocks, num_blocks, ratio_by_example, tabulate
+from tlite.comparison.blocks import (
+    block_length,
+    in_blocks,
+    num_blocks,
+    pair_scores,
+    ratio_by_example,
+)
 from tlite.comparison.statistics import variance
 from tlite.training.metrics import ExampleScores
 
@@ -20,7 +26,7 @@ def examples(rng, count):
 def test_a_table_has_the_mean_of_the_measure_of_each_seed(contiguous):
     rng = np.random.default_rng(0)
     runs = [examples(rng, [8.0] * 90 + [3.0]) for _ in range(2)]  # a shorter last window
-    tables = tabulate(*runs, "loss", contiguous=contiguous)[:2]
+    tables = pair_scores(*runs, "loss", contiguous=contiguous)[:2]
     for table, run in zip(tables, runs, strict=True):
         ratio = run.sums["loss"].sum(1) / run.count.sum()
         np.testing.assert_allclose(table.mean(1), ratio)
@@ -81,7 +87,7 @@ def test_other_contexts_are_cut_at_the_same_positions():
     for context in (16, 32):
         sums = {"loss": losses.reshape(2, -1, context).sum(-1)}
         runs.append(ExampleScores(1, np.full(6400 // context, float(context)), sums))
-    one, other, block = tabulate(*runs, "loss", contiguous=True)
+    one, other, block = pair_scores(*runs, "loss", contiguous=True)
     assert one.shape == other.shape == (2, 14)
     assert block == 400 / 14
     assert np.corrcoef(one[0], other[0])[0, 1] > 0.98
@@ -96,7 +102,7 @@ def test_other_tokens_are_cut_at_the_same_bytes():
         windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
         sums = dict(zip(("loss", "bytes"), windows, strict=True))
         runs.append(ExampleScores(1, np.full(number // 8, 8.0), sums))
-    table = tabulate(*runs, "bits_per_byte", contiguous=True)
+    table = pair_scores(*runs, "bits_per_byte", contiguous=True)
     for run, values in zip(runs, table[:2], strict=True):
         bits = run.sums["loss"].sum() / np.log(2) / run.sums["bytes"].sum()
         assert values.mean() == pytest.approx(bits)
@@ -106,8 +112,8 @@ def test_other_tokens_are_cut_at_the_same_bytes():
 def test_runs_with_other_measures_or_examples_have_no_table():
     rng = np.random.default_rng(4)
     one, other = examples(rng, [4.0, 5, 6, 7]), examples(rng, [4.0, 5, 6, 8])
-    assert tabulate(one, one, "bleu", contiguous=False) is None
+    assert pair_scores(one, one, "bleu", contiguous=False) is None
     for contiguous in (True, False):
-        assert tabulate(one, other, "loss", contiguous=contiguous) is None
+        assert pair_scores(one, other, "loss", contiguous=contiguous) is None
         single = examples(rng, [4.0])
-        assert tabulate(single, single, "loss", contiguous=contiguous) is None
+        assert pair_scores(single, single, "loss", contiguous=contiguous) is None

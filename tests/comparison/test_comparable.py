@@ -1,4 +1,4 @@
-"""Runs are compared by a common measure or refused; differing fields have short names."""
+"""Runs are compared by a common metric or refused; differing fields have short names."""
 
 import dataclasses
 import json
@@ -10,12 +10,12 @@ import pytest
 from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run
 from tests.helpers.runs import varied
 from tlite.comparison.comparable import (
-    MEASURES,
-    common_measure,
+    METRICS,
+    common_metric,
     differing_fields,
     warnings,
 )
-from tlite.comparison.rows import read_rows
+from tlite.comparison.summaries import read_summaries
 from tlite.data import LabelledText, TextFile
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
@@ -23,11 +23,11 @@ from tlite.experiment import BPE, Pretrained, Pretraining
 from tlite.models import Attention, LogisticConfig
 
 
-def rows(tmp_path, *runs):
+def summaries(tmp_path, *runs):
     """Read runs of experiments, or of (experiment, arguments of `fake_run`)."""
     pairs = [run if isinstance(run, tuple) else (run, {}) for run in runs]
     folders = [fake_run(tmp_path / f"r{i}", run, **args) for i, (run, args) in enumerate(pairs)]
-    return read_rows(folders)[0]
+    return read_summaries(folders)[0]
 
 
 OTHER_TOKENS = {"tokens": "u"}
@@ -35,7 +35,7 @@ BY_LOSS = varied(TRANSLATOR, best_metric="loss")
 
 
 @pytest.mark.parametrize(
-    ("runs", "measure"),
+    ("runs", "metric"),
     [
         ([GENERATOR, GENERATOR], "loss"),
         ([varied(GENERATOR, best_metric="accuracy")] * 2, "accuracy"),
@@ -48,13 +48,13 @@ BY_LOSS = varied(TRANSLATOR, best_metric="loss")
         ([GENERATOR, replace(GENERATOR, data=TextFile("a.txt"))], "loss"),
     ],
 )
-def test_the_measure_is_the_best_metric_or_bits_per_byte(tmp_path, runs, measure):
-    assert common_measure(rows(tmp_path, *runs)) is MEASURES[measure]
+def test_the_measure_is_the_best_metric_or_bits_per_byte(tmp_path, runs, metric):
+    assert common_metric(summaries(tmp_path, *runs)) is METRICS[metric]
 
 
 def refused(tmp_path, *runs):
     with pytest.raises(UserError, match=r"^r1 and r0 are not measured alike, so [^\n]*$") as caught:
-        common_measure(rows(tmp_path, *runs))
+        common_metric(summaries(tmp_path, *runs))
     return str(caught.value).partition("compared: ")[2]
 
 
@@ -96,20 +96,20 @@ def test_differently_measured_runs_are_refused(tmp_path, difference, runs):
 
 
 def test_limits_of_a_comparison_are_warnings(tmp_path):
-    assert warnings(rows(tmp_path, CLASSIFIER, (CLASSIFIER, OTHER_TOKENS))) == []
+    assert warnings(summaries(tmp_path, CLASSIFIER, (CLASSIFIER, OTHER_TOKENS))) == []
     generators = GENERATOR, varied(GENERATOR, context=4), (GENERATOR, OTHER_TOKENS)
-    contexts, tokens = warnings(rows(tmp_path / "generators", *generators))
+    contexts, tokens = warnings(summaries(tmp_path / "generators", *generators))
     assert contexts.startswith("the contexts differ")
     assert tokens.startswith("the tokenizers differ")
     first = replace(CLASSIFIER, pretraining=Pretraining())
     none = replace(CLASSIFIER, pretraining=Pretraining(pretraining_steps=0))
     one_seed = varied(first, seeds=1)
-    _, shared = warnings(rows(tmp_path / "pretrained", CLASSIFIER, first, none, one_seed))
+    _, shared = warnings(summaries(tmp_path / "pretrained", CLASSIFIER, first, none, one_seed))
     assert "all seeds of r1" in shared
 
 
 def test_runs_of_other_versions_give_a_warning(tmp_path):
-    one, other = rows(tmp_path, GENERATOR, GENERATOR)
+    one, other = summaries(tmp_path, GENERATOR, GENERATOR)
     assert warnings([one, other]) == []
     changed = {"jax": "0.11", "commit": "d", "tlite": "2", "tlite/training": "x"}
     other = dataclasses.replace(other, content=other.content | {"made_with": changed})
@@ -151,14 +151,14 @@ DIFFERING = [
 
 @pytest.mark.parametrize(("experiments", "expected"), DIFFERING)
 def test_differing_fields_have_the_shortest_name(tmp_path, experiments, expected):
-    fields = differing_fields(rows(tmp_path, *experiments))
+    fields = differing_fields(summaries(tmp_path, *experiments))
     assert fields.keys() == expected.keys()
     for name, patterns in expected.items():
         assert all(map(fnmatch, fields[name], patterns)), fields[name]
 
 
 def custom_row(folder, component, reference, sha256="0", helper="2"):
-    """Return the row of a run with a user's component or function, whose file does not exist."""
+    """Return the run of a run with a user's component or function, whose file does not exist."""
     run = fake_run(folder)
     content = json.loads((run / "config.json").read_text())
     digests = {"mine.py": 64 * sha256, "helper.py": 64 * helper}
@@ -166,12 +166,12 @@ def custom_row(folder, component, reference, sha256="0", helper="2"):
     model, is_class = content["experiment"]["model"], reference["kind"] == "class"
     model[component] = reference if is_class else model[component] | {"function": reference}
     (run / "config.json").write_text(json.dumps(content))
-    return read_rows([run])[0][0]
+    return read_summaries([run])[0][0]
 
 
 def test_user_functions_differ_by_name_and_changed_file(tmp_path):
     (plain,), alibi = (
-        rows(tmp_path, GENERATOR),
+        summaries(tmp_path, GENERATOR),
         ("attention", {"kind": "function", "name": "alibi"}),
     )
     a = custom_row(tmp_path / "a", *alibi)
@@ -184,7 +184,7 @@ def test_user_functions_differ_by_name_and_changed_file(tmp_path):
 
 
 def test_user_components_differ_by_name_and_fields(tmp_path):
-    (plain,), block = rows(tmp_path, GENERATOR), {"kind": "class", "name": "Parallel"}
+    (plain,), block = summaries(tmp_path, GENERATOR), {"kind": "class", "name": "Parallel"}
     a, b, c = (
         custom_row(tmp_path / name, "block", block | {"fields": {"pre_norm": norm}}, digest)
         for name, digest, norm in (("a", "0", True), ("b", "0", False), ("c", "1", True))

@@ -86,7 +86,7 @@ def test_required_seeds_are_printed_for_a_smallest_effect_only(runs, tmp_path, c
 
 
 def entry(folder):
-    return json.loads((folder / "comparison.json").read_text())["entries"][1]
+    return json.loads((folder / "comparison.json").read_text())["runs"][1]
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])

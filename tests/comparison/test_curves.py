@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
 from tests.helpers.runs import varied
 from tlite.comparison.curves import draw, plot_curves, plot_differences, spent
-from tlite.comparison.results import find_results
+from tlite.comparison.results import compare_runs
 from tlite.models import LogisticConfig
 
 FINAL = np.array([1.5, 1.6, 1.55])
@@ -21,7 +21,7 @@ FINAL = np.array([1.5, 1.6, 1.55])
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("curves")
     run = fake_run(folder / "a", GENERATOR, FINAL)
-    return find_results([run, fake_run(folder / "$b$ 日本 <i>", GENERATOR, FINAL - 0.1, until=30)])
+    return compare_runs([run, fake_run(folder / "$b$ 日本 <i>", GENERATOR, FINAL - 0.1, until=30)])
 
 
 def test_lines_and_bands_are_at_the_validations(two):
@@ -48,17 +48,17 @@ def test_names_of_runs_are_not_drawn_as_formulas(two):
 
 
 def test_tokens_flops_and_minutes_rise_with_the_steps(two):
-    row, steps = two.rows[0], np.array([10, 20, 30, 40])
-    totals = {"tokens": 1280, "flops": 40 * row.flops_per_step, "minutes": row.minutes[-1]}
+    run, steps = two.runs[0], np.array([10, 20, 30, 40])
+    totals = {"tokens": 1280, "flops": 40 * run.flops_per_step, "minutes": run.minutes[-1]}
     for axis, total in totals.items():
-        np.testing.assert_allclose(spent(row, steps, axis), total * steps / 40)
+        np.testing.assert_allclose(spent(run, steps, axis), total * steps / 40)
 
 
 def test_unknown_numbers_are_not_drawn(tmp_path):
     logistic = dataclasses.replace(CLASSIFIER, model=LogisticConfig(11, 2))
-    pictures = draw(find_results([fake_run(tmp_path / "a", varied(logistic, seeds=1), [0.5])]))
+    pictures = draw(compare_runs([fake_run(tmp_path / "a", varied(logistic, seeds=1), [0.5])]))
     assert list(pictures) == ["curves-steps.png", "curves-tokens.png", "curves-minutes.png"]
-    assert draw(find_results([fake_run(tmp_path / "b", GENERATOR, FINAL, until=5)])) == {}
+    assert draw(compare_runs([fake_run(tmp_path / "b", GENERATOR, FINAL, until=5)])) == {}
 
 
 def test_differences_are_drawn_with_their_intervals(two):
@@ -72,7 +72,7 @@ def test_thirty_runs_are_drawn_and_differ(tmp_path):
     one = varied(GENERATOR, seeds=2, steps=10)
     finals = {f"run {i}": [1 + 0.01 * i, 1.1 + 0.01 * i] for i in range(30)}
     runs = [fake_run(tmp_path / name, one, final) for name, final in finals.items()]
-    figure = plot_curves(find_results(runs), "steps")
+    figure = plot_curves(compare_runs(runs), "steps")
     (legend,) = figure.legends
     styles = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
     assert len(legend.get_texts()) == len(styles) == 30

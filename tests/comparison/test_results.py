@@ -8,10 +8,10 @@ import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study
 from tests.helpers.runs import varied
-from tlite.comparison.comparable import MEASURES
-from tlite.comparison.results import decimals, find_results
-from tlite.comparison.rows import common_steps, read_rows
+from tlite.comparison.comparable import METRICS
+from tlite.comparison.results import compare_runs, decimals
 from tlite.comparison.statistics import difference
+from tlite.comparison.summaries import common_steps, read_summaries
 from tlite.comparison.tables import result_table
 from tlite.training.metrics import save_example_scores
 
@@ -23,7 +23,7 @@ NOISE = np.array([0.01, -0.01, 0.02, -0.02, 0.0])
 
 def results(tmp_path, *runs):
     """Compare runs of (name, experiment, final values)."""
-    return find_results([fake_run(tmp_path / name, *run) for name, *run in runs])
+    return compare_runs([fake_run(tmp_path / name, *run) for name, *run in runs])
 
 
 def has_pattern(text, pattern):
@@ -72,15 +72,15 @@ ONE_SEED = [
         ),
     ],
 )
-def test_verdicts_over_seeds(tmp_path, reference, sentence, run):
-    (verdict,) = results(tmp_path, ("a", *reference), ("b", *run)).verdicts
-    assert has_pattern(verdict, sentence)
+def test_conclusions_over_seeds(tmp_path, reference, sentence, run):
+    (conclusion,) = results(tmp_path, ("a", *reference), ("b", *run)).conclusions
+    assert has_pattern(conclusion, sentence)
 
 
 def test_common_seeds_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
-    assert ", 3 paired seeds (" in found.verdicts[0]
+    assert ", 3 paired seeds (" in found.conclusions[0]
     assert found.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
     assert result_table(found)[1][1] == "1.550 (0.041)"
 
@@ -93,8 +93,8 @@ def test_holms_correction_decides_among_several_differences(tmp_path):
     found = results(tmp_path, *runs)
     assert [difference.p < 0.05 for difference in found.differences[1:]] == [True, True, True]
     assert [d.significant for d in found.differences[1:]] == [False, False, True]
-    assert "no significant difference" in found.verdicts[0]
-    assert "p 0.082 by Holm" in found.verdicts[0]
+    assert "no significant difference" in found.conclusions[0]
+    assert "p 0.082 by Holm" in found.conclusions[0]
     header, *rows = result_table(found)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
@@ -137,7 +137,7 @@ def test_intervals_are_for_new_examples_if_each_is_known(tmp_path, sentence, cas
         scores = 3 + texts + 0.01 * rng.standard_normal((experiment.training.seeds, 400))
         scores += 0.005 * rng.standard_normal((len(scores), 1))
         folders.append(fake_run(tmp_path / name, varied(experiment, seed=seed), examples=scores))
-    assert has_pattern(find_results(folders).verdicts[0], sentence)
+    assert has_pattern(compare_runs(folders).conclusions[0], sentence)
 
 
 @pytest.mark.parametrize(("number", "step"), [(50, 30), (60, 40), (0, 0)])
@@ -146,7 +146,7 @@ def test_examples_of_other_steps_or_damaged_files_are_ignored(tmp_path, number, 
     runs = [
         fake_run(tmp_path / name, experiment, examples=rng.random((2, 50))) for name in ("a", "b")
     ]
-    before = find_results(runs).differences[1]
+    before = compare_runs(runs).differences[1]
     assert before.examples == 50
     if number:
         sums = {"accuracy": rng.random((2, number)), "count": np.ones((2, number))}
@@ -154,23 +154,23 @@ def test_examples_of_other_steps_or_damaged_files_are_ignored(tmp_path, number, 
     else:
         content = (runs[1] / "examples.npz").read_bytes()
         (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])
-    after = find_results(runs)
+    after = compare_runs(runs)
     assert (after.differences[1].examples, after.differences[1].mean) == (0, before.mean)
-    assert "over seeds, on these texts" in after.verdicts[0]
+    assert "over seeds, on these texts" in after.conclusions[0]
 
 
 def test_a_noisier_curve_is_not_better_by_its_best_step(tmp_path):
     """Two equal variants, one with a noisier curve: "better" in 1 of 40 studies, not in 11."""
     rng, experiment, studies = np.random.default_rng(5), varied(GENERATOR, steps=200, seeds=5), 200
-    (row,), better = read_rows([fake_run(tmp_path / "run", experiment)])[0], 0
+    (run,), better = read_summaries([fake_run(tmp_path / "run", experiment)])[0], 0
     for _ in range(studies):
-        rows = []
+        runs = []
         for noise in (0.01, 0.03):
             curve = 1 + noise * rng.standard_normal((20, 5))
             lines = {10 * i: {"loss_replicas": [*v]} for i, v in enumerate(curve, 1)}
-            rows.append(dataclasses.replace(row, validations=lines))
-        steps = common_steps(*rows)
-        values = [r.values(MEASURES["loss"], step) for r, step in zip(rows, steps, strict=True)]
+            runs.append(dataclasses.replace(run, validations=lines))
+        steps = common_steps(*runs)
+        values = [r.values(METRICS["loss"], step) for r, step in zip(runs, steps, strict=True)]
         result = difference(values[1], values[0])
         better += result.significant and result.mean < 0
     assert better / studies < 0.055
@@ -183,28 +183,28 @@ def test_fewer_than_five_seeds_give_a_warning(tmp_path, seeds, warns):
     assert ("3 seeds are few" in " ".join(notes)) == warns
 
 
-def test_a_single_run_has_no_verdict(tmp_path):
+def test_a_single_run_has_no_conclusion(tmp_path):
     found = results(tmp_path, ("a", FIVE, BASE))
-    assert (found.verdicts, found.notes, found.fields) == ([], [], {})
+    assert (found.conclusions, found.notes, found.fields) == ([], [], {})
     assert found.differences == [None]
 
 
 def test_unfinished_runs_are_noted_and_compared_at_a_common_step(tmp_path):
     stops = {"a": None, "b": 25, "c": 5}
     folders = [fake_run(tmp_path / name, FIVE, BASE, until=step) for name, step in stops.items()]
-    found = find_results(folders)
+    found = compare_runs(folders)
     assert "b is at step 25" in found.notes[0]
     assert "c is at step 5" in found.notes[1]
     assert "at step 20" in found.notes[2]
-    assert found.verdicts[0] == "b and a: the same numbers, 5 seeds"
-    assert found.verdicts[1] == "c and a can't be compared yet: c has no value"
+    assert found.conclusions[0] == "b and a: the same numbers, 5 seeds"
+    assert found.conclusions[1] == "c and a can't be compared yet: c has no value"
     others = [varied(FIVE, evaluate_every=every) for every in (10, 15)]
     folders = [
         fake_run(tmp_path / f"every {i}", other, BASE, until=stop)
         for i, (other, stop) in enumerate(zip(others, (15, 20), strict=True))
     ]
-    (verdict,) = find_results(folders).verdicts
-    assert "no validation at the same step" in verdict
+    (conclusion,) = compare_runs(folders).conclusions
+    assert "no validation at the same step" in conclusion
 
 
 def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
@@ -216,22 +216,22 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
     fake_run(study / "large", FIVE, BASE - 0.1)
     variants = {"base": "base", "high": "high", "large": "large"}
     fake_study(study, variants, ["higher"], {"large": "no memory"})
-    found = find_results([study])
+    found = compare_runs([study])
     assert found.notes == [
         "higher failed: it was not finite",
         "high has failed: the training loss of seed 3 is not finite at step 1",
         "large has failed: no memory",
     ]
-    assert found.verdicts == [
+    assert found.conclusions == [
         "high is worse than base: it has failed, 1 of its 5 seeds",
         "large is worse than base: it has failed",
     ]
     assert [row[1] for row in result_table(found)[2:]] == ["failed", "failed"]
-    reordered = find_results([study / "high", study / "base", study / "large"])
-    assert reordered.verdicts[0] == found.verdicts[0]
-    assert reordered.verdicts[1].startswith("large is 0.1000 nats better than base")
-    both = find_results([study / "high", study / "high"])
-    assert both.verdicts == ["high and high have both failed"]
+    reordered = compare_runs([study / "high", study / "base", study / "large"])
+    assert reordered.conclusions[0] == found.conclusions[0]
+    assert reordered.conclusions[1].startswith("large is 0.1000 nats better than base")
+    both = compare_runs([study / "high", study / "high"])
+    assert both.conclusions == ["high and high have both failed"]
 
 
 def test_a_run_without_the_measure_is_noted(tmp_path):
@@ -239,9 +239,9 @@ def test_a_run_without_the_measure_is_noted(tmp_path):
         fake_run(tmp_path / "a", FIVE, BASE, others=["bits_per_byte"]),
         fake_run(tmp_path / "b", FIVE, BASE, tokens="u"),
     ]
-    found = find_results(runs)
+    found = compare_runs(runs)
     assert "b has no bits per byte in its validations" in found.notes
-    assert [*found.rows[0].values(found.measure).values()] == pytest.approx(BASE)
+    assert [*found.runs[0].values(found.metric).values()] == pytest.approx(BASE)
 
 
 @pytest.mark.parametrize(

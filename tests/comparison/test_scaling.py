@@ -106,7 +106,7 @@ def test_the_optimal_line_has_the_least_loss_for_its_compute(flops):
         runs(sizes=(7e3,), budgets=(1e5, 2e5, 3e5, 4e5, 5e5, 6e5, 7e5)),
         runs(sizes=(7e3, 2e4)),
         runs(budgets=(5e5, 1e6)),
-        runs(sizes=(7e3, 2e4, 6e4)).chosen(np.array([0, 4, 8, 1, 3])),
+        runs(sizes=(7e3, 2e4, 6e4)).subset(np.array([0, 4, 8, 1, 3])),
     ],
     ids=["one size", "two sizes", "two budgets", "five runs"],
 )

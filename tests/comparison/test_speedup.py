@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers.fake_runs import GENERATOR, fake_run
 from tests.helpers.runs import varied
-from tlite.comparison.results import find_results
+from tlite.comparison.results import compare_runs
 from tlite.comparison.speedup import interpolation_weights, speedup
 from tlite.errors import UserError
 
@@ -89,12 +89,12 @@ def test_runs_at_several_budgets_give_a_speedup_in_steps_and_flops(tmp_path):
             experiment = varied(GENERATOR, width=width, steps=steps)
             folders.append(fake_run(tmp_path / f"{name}{steps}", experiment, examples=examples))
     folders = folders[2:3] + folders[:2] + folders[3:]  # the reference's largest budget first
-    by_steps = find_results(folders, match="steps").speedups
+    by_steps = compare_runs(folders, match="steps").speedups
     assert [entry.label for entry in by_steps] == ["base40", "wide40"]
     assert by_steps[0].speedup is None
     found = by_steps[1].speedup
     assert found.low < 1.6 < found.high
-    by_flops = find_results(folders, match="flops").speedups[1].speedup
+    by_flops = compare_runs(folders, match="flops").speedups[1].speedup
     assert by_flops.value < 0.8 * found.value
     with pytest.raises(UserError, match="several numbers of steps"):
-        find_results(folders[:1] + folders[-1:], match="steps")
+        compare_runs(folders[:1] + folders[-1:], match="steps")

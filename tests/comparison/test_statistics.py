@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from experiments.tools.coverage import RATIOS, coverage
-from tlite.comparison.blocks import Table
+from tlite.comparison.blocks import PairedScores
 from tlite.comparison.statistics import (
     MAX_SEEDS,
     Difference,
@@ -32,7 +32,7 @@ def by_seed(values, first=0):
 def difference_from_zero(table):
     """Return the difference of a table (S, N) from 0."""
     zero = by_seed(np.zeros(len(table)))
-    return difference(by_seed(table.mean(1)), zero, Table(table, np.zeros_like(table), 1.0))
+    return difference(by_seed(table.mean(1)), zero, PairedScores(table, np.zeros_like(table), 1.0))
 
 
 def draw_scores(rng, seed_std, text_std, shape, residual_std=0.3):
@@ -73,7 +73,7 @@ def test_equal_models_differ_significantly_in_5_of_100_studies(paired):
         noise = 0.03 * rng.standard_normal((2, 5, 1)) + 0.5 * rng.standard_normal((2, 5, 300))
         one, other = (difficulty + noise > 0).astype(np.float32)
         values = by_seed(one.mean(-1)), by_seed(other.mean(-1))
-        result = difference(*values, Table(one, other, 1.0), paired=paired)
+        result = difference(*values, PairedScores(one, other, 1.0), paired=paired)
         assert result.method == ("paired" if paired else "welch")
         significant += result.significant
     assert 0.02 <= significant / 400 <= 0.08
@@ -86,7 +86,9 @@ def test_equal_models_differ_significantly_in_5_of_100_studies(paired):
 def test_parts_are_t_intervals_over_seeds_and_over_examples(table):
     """The interval over both is never narrower, and excludes 0 exactly if it is significant."""
     result = difference_from_zero(table)
-    for half, means in zip(result.parts, (table.mean(1), table.mean(0)), strict=True):
+    for half, means in zip(
+        result.half_widths_by_source, (table.mean(1), table.mean(0)), strict=True
+    ):
         error = means.std(ddof=1) / np.sqrt(len(means))
         expected = stats.t.ppf(0.975, len(means) - 1) * error
         assert half == pytest.approx(expected, rel=1e-6, abs=1e-8)
@@ -167,7 +169,7 @@ def test_seeds_are_paired_only_if_initial_values_are_shared():
     """Examples are always paired."""
     rng = np.random.default_rng(7)
     one, other = rng.standard_normal((2, 4, 30)) + 5 * rng.standard_normal(30)
-    values, table = (by_seed(one.mean(1)), by_seed(other.mean(1))), Table(one, other, 1.0)
+    values, table = (by_seed(one.mean(1)), by_seed(other.mean(1))), PairedScores(one, other, 1.0)
     paired, apart = (difference(*values, table, paired=paired) for paired in (True, False))
     assert paired.half_width == pytest.approx(variance(one - other).half_width)
     assert apart.half_width == pytest.approx(variance(one, -other).half_width)
@@ -181,7 +183,9 @@ def test_seeds_are_paired_only_if_initial_values_are_shared():
 def test_common_seeds_are_paired_if_they_are_half_of_all():
     rng = np.random.default_rng(7)
     one, other = rng.standard_normal((4, 30)), rng.standard_normal((3, 30))
-    result = difference(by_seed(one.mean(1)), by_seed(other.mean(1), 1), Table(one, other, 1.0))
+    result = difference(
+        by_seed(one.mean(1)), by_seed(other.mean(1), 1), PairedScores(one, other, 1.0)
+    )
     assert result.half_width == pytest.approx(variance(one[1:] - other).half_width)
     assert (result.seeds, result.examples, result.method) == ((3, 3), 30, "paired")
     two_of_ten = difference(by_seed(range(10)), by_seed(range(10), first=8))
@@ -194,16 +198,20 @@ def test_common_seeds_are_paired_if_they_are_half_of_all():
 )
 def test_one_seed_has_no_interval_over_seeds(run, reference, method):
     result = difference(dict.fromkeys(run, 1.0), dict.fromkeys(reference, 2.0))
-    assert (result.half_width, result.parts, result.significant) == (None, (None, None), False)
+    assert (result.half_width, result.half_widths_by_source, result.significant) == (
+        None,
+        (None, None),
+        False,
+    )
     assert (result.mean, result.method, result.correlation) == (-1, method, None)
 
 
 def test_one_seed_has_an_interval_for_new_examples():
     one, other = np.random.default_rng(6).standard_normal((2, 1, 50))
-    result = difference({0: one.mean()}, {0: other.mean()}, Table(one, other, 1.0))
+    result = difference({0: one.mean()}, {0: other.mean()}, PairedScores(one, other, 1.0))
     assert result.half_width is None
     interval = stats.ttest_1samp(one[0] - other[0], 0).confidence_interval()
-    assert result.mean + result.parts[1] == pytest.approx(interval.high)
+    assert result.mean + result.half_widths_by_source[1] == pytest.approx(interval.high)
 
 
 def test_a_difference_without_spread_is_not_significant():

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
 from tests.helpers.runs import varied
-from tlite.comparison.results import find_results
+from tlite.comparison.results import compare_runs
 from tlite.comparison.tables import (
     as_csv,
     as_html,
@@ -40,7 +40,7 @@ def make(folder, names=("a", "b"), experiments=None, **settings):
     for index, (name, experiment) in enumerate(zip(names, experiments, strict=True)):
         final = FINAL + 0.2 * index + rng.normal(0, 0.01, 3)
         folders.append(fake_run(folder / name, experiment, final, **settings))
-    return find_results(folders)
+    return compare_runs(folders)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_numbers_of_a_row(tmp_path):
     header, _, row = result_table(found)
     cells = dict(zip(header, row, strict=True))
     assert cells[""] == "b"
-    values = [*found.rows[1].values(found.measure).values()]
+    values = [*found.runs[1].values(found.metric).values()]
     expected = f"{np.mean(values):.3f} ({np.std(values, ddof=1):.3f})"
     assert cells["validation loss (nats), mean (SD)"] == expected
     assert re.fullmatch(r"\+0\.19\d+ ± 0\.\d+", cells["minus a ± 95 % CI"])
@@ -76,14 +76,14 @@ def test_an_unfinished_run_has_both_numbers_of_steps(tmp_path, until):
     assert cells["steps"] == f"{until} of 40"
     assert cells["validation loss (nats)"] == cells["minus a ± 95 % CI"] == cells["at step"] == "–"
     assert (cells["minutes"] == "–") == (until == 0)
-    assert [entry["mean"] for entry in json.loads(as_json(found))["entries"]] == [None, None]
+    assert [entry["mean"] for entry in json.loads(as_json(found))["runs"]] == [None, None]
     assert len(as_csv(found).splitlines()) == 3
 
 
 def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):
     shifts = {"a name that is too long for a header": 1.0, "b": 1.1}
     folders = [fake_run(tmp_path / name, CLASSIFIER, FINAL - by) for name, by in shifts.items()]
-    header, _, row = result_table(find_results(folders))
+    header, _, row = result_table(compare_runs(folders))
     assert "minus the first ± 95 % CI" in header
     assert row[2].startswith("\N{MINUS SIGN}10.0")
     assert header[1] == "validation accuracy (%), mean (SD)"
@@ -119,21 +119,21 @@ def test_markdown_has_equally_many_cells_per_line_and_no_tag(odd):
     for table in text.split("\n\n")[:2]:
         cells = {line.replace(r"\|", "").count("|") for line in table.splitlines()}
         assert len(cells) == 1
-    assert text.count("\n- ") == len([*odd.verdicts, *odd.notes])
+    assert text.count("\n- ") == len([*odd.conclusions, *odd.notes])
 
 
 def test_csv_and_json_are_read_back(odd):
     rows = list(csv.DictReader(io.StringIO(as_csv(odd))))
     content = json.loads(as_json(odd))
-    values = [row.values(odd.measure) for row in odd.rows]
-    assert [row["entry"] for row in rows] == [row.label for row in odd.rows]
+    values = [row.values(odd.metric) for row in odd.runs]
+    assert [row["label"] for row in rows] == [row.label for row in odd.runs]
     assert [float(row["mean"]) for row in rows] == [np.mean([*v.values()]) for v in values]
     assert rows[0]["difference"] == rows[0]["low"] == ""
     assert float(rows[1]["low"]) < float(rows[1]["difference"]) < float(rows[1]["high"])
     assert rows[2]["config.learning_rate"] == "0.2"
-    assert (content["measure"], content["lower_is_better"]) == ("loss", True)
-    assert content["sentences"] == odd.verdicts
-    entry = content["entries"][1]
+    assert (content["metric"], content["lower_is_better"]) == ("loss", True)
+    assert content["conclusions"] == odd.conclusions
+    entry = content["runs"][1]
     assert entry["values"] == {str(seed): v for seed, v in values[1].items()}
     assert entry["mean"] == float(rows[1]["mean"])
     assert (entry["method"], entry["config"]) == ("paired", {"learning_rate": "0.1"})
@@ -151,4 +151,4 @@ def test_a_page_has_every_sentence_and_number_offline(odd):
     assert f"<h1>Compared: {len(NAMES)} runs</h1>" in page
     text = html.unescape(re.sub(r"<[^>]*>", "\n", page))
     cells = [cell for row in [*result_table(odd), *field_table(odd)] for cell in row]
-    assert all(expected in text for expected in [*odd.verdicts, *odd.notes, *cells])
+    assert all(expected in text for expected in [*odd.conclusions, *odd.notes, *cells])

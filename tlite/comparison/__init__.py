@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tlite.comparison.results import Results, find_results
+from tlite.comparison.results import Results, compare_runs
 from tlite.comparison.speedup import Match
 from tlite.comparison.study import is_study
 from tlite.comparison.tables import as_csv, as_html, as_json, as_markdown, as_text
@@ -43,7 +43,7 @@ def compare(
         raise UserError("name the folders of runs to compare, or of a study")
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
 
-    results = find_results(folders, smallest_effect, match)
+    results = compare_runs(folders, smallest_effect, match)
     is_table = format == "table"
     show(FORMATS[format](results), end="\n\n" if is_table else "")
     one_study = len(folders) == 1 and is_study(folders[0])

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from tlite.training.metrics import ExampleScores
 
 
-class Table(NamedTuple):
+class PairedScores(NamedTuple):
     """Scores of two runs by seed and example, whose means are the runs' scores."""
 
     run: Float[np.ndarray, "S N"]
@@ -27,33 +27,33 @@ def new_examples(name: str) -> str:
     return "new stretches of text like this one" if name == "text" else f"new {name}"
 
 
-def tabulate(
-    run: ExampleScores, reference: ExampleScores, measure: str, *, contiguous: bool
-) -> Table | None:
+def pair_scores(
+    run: ExampleScores, reference: ExampleScores, metric: str, *, contiguous: bool
+) -> PairedScores | None:
     """The scores of two runs by example; None if they were not measured alike on the same examples.
 
     Args:
         contiguous: True if examples are the windows of one text, which are grouped into blocks
             (`num_blocks`). Both runs have their blocks at the same places of the text.
     """
-    (mine, here), (theirs, there) = both = [sums_and_counts(x, measure) for x in (run, reference)]
+    (mine, here), (theirs, there) = both = [sums_and_counts(x, metric) for x in (run, reference)]
     windows = min(len(here), len(there))
     if mine is None or theirs is None or windows < 2:
         return None
     if not contiguous:
         same = np.array_equal(here, there)
-        return Table(*(ratio_by_example(*one) for one in both), 1.0) if same else None
+        return PairedScores(*(ratio_by_example(*one) for one in both), 1.0) if same else None
     if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # the start of a text has no targets
         return None
     by_window = [in_blocks(*one, windows).mean(0) for one in both]
     number = num_blocks(by_window[0] - by_window[1])
-    return Table(*(in_blocks(*one, number) for one in both), len(here) / number)
+    return PairedScores(*(in_blocks(*one, number) for one in both), len(here) / number)
 
 
-def tabulate_one(run: ExampleScores, measure: str) -> Table | None:
-    """`tabulate` of a single run on a text: the reference is 0."""
-    zero = run._replace(sums=run.sums | {measure: np.zeros_like(run.sums[measure])})
-    return tabulate(run, zero, measure, contiguous=True)
+def scores_of_one_run(run: ExampleScores, metric: str) -> PairedScores | None:
+    """`pair_scores` of a single run on a text: the reference is 0."""
+    zero = run._replace(sums=run.sums | {metric: np.zeros_like(run.sums[metric])})
+    return pair_scores(run, zero, metric, contiguous=True)
 
 
 def num_blocks(scores: Float[np.ndarray, "W"]) -> int:
@@ -96,12 +96,12 @@ def block_length(scores: Float[np.ndarray, "W"]) -> float:
 
 
 def sums_and_counts(
-    examples: ExampleScores, measure: str
+    examples: ExampleScores, metric: str
 ) -> tuple[Float[np.ndarray, "S W"] | None, Float[np.ndarray, "W"]]:
-    """Numerator and denominator of the measure; bits per byte are nats / log 2 over bytes."""
-    if measure == "bits_per_byte" and "bytes" in examples.sums:
+    """Numerator and denominator of the metric; bits per byte are nats / log 2 over bytes."""
+    if metric == "bits_per_byte" and "bytes" in examples.sums:
         return examples.sums["loss"] / math.log(2), examples.sums["bytes"][0]
-    return examples.sums.get(measure), examples.count
+    return examples.sums.get(metric), examples.count
 
 
 def in_blocks(

@@ -5,41 +5,41 @@ from collections.abc import Sequence
 from typing import Any
 
 from tlite.comparison.flops import CLASSIFIER, GENERATOR
-from tlite.comparison.rows import Measure, Row
+from tlite.comparison.summaries import Metric, RunSummary
 from tlite.errors import UserError
 
-OF_WEIGHTS = (
-    Measure("loss", "validation loss (nats)", "nats"),
-    Measure("bits_per_byte", "validation loss (bits per byte)", "bits per byte"),
-    Measure("accuracy", "validation accuracy (%)", "points", lower=False, scale=100.0),
-    Measure("bleu", "validation BLEU (greedy)", "BLEU", lower=False),
-    Measure("exact_match", "exact matches (%)", "points", lower=False, scale=100.0),
+WEIGHT_METRICS = (
+    Metric("loss", "validation loss (nats)", "nats"),
+    Metric("bits_per_byte", "validation loss (bits per byte)", "bits per byte"),
+    Metric("accuracy", "validation accuracy (%)", "points", lower=False, scale=100.0),
+    Metric("bleu", "validation BLEU (greedy)", "BLEU", lower=False),
+    Metric("exact_match", "exact matches (%)", "points", lower=False, scale=100.0),
 )
-MEASURES = {measure.name: measure for measure in OF_WEIGHTS} | {
-    f"{average}_{name}": measure._replace(name=f"{average}_{name}", title=f"{title}, {average}")
+METRICS = {metric.name: metric for metric in WEIGHT_METRICS} | {
+    f"{average}_{name}": metric._replace(name=f"{average}_{name}", title=f"{title}, {average}")
     for average in ("ema", "average")
-    for measure in OF_WEIGHTS
-    for name, title in [measure[:2]]
+    for metric in WEIGHT_METRICS
+    for name, title in [metric[:2]]
 }
-"""Measures by their name in metrics.jsonl, of the weights and of their averages."""
+"""Metrics by their name in metrics.jsonl, of the weights and of their averages."""
 ABSENT = "–"
 
 
-def common_measure(rows: Sequence[Row]) -> Measure:
+def common_metric(runs: Sequence[RunSummary]) -> Metric:
     """What `select` names; bits per byte for generators whose tokenizers differ.
 
     Raises:
-        UserError: the rows can't be compared; it names what differs.
+        UserError: the runs can't be compared; it names what differs.
     """
-    check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in rows])
-    if rows[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, rows))) > 1:
-        average = rows[0].training.best_weights
-        return MEASURES[f"{average}_bits_per_byte" if average else "bits_per_byte"]
-    return MEASURES[rows[0].training.best_metric]
+    check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in runs])
+    if runs[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, runs))) > 1:
+        average = runs[0].training.best_weights
+        return METRICS[f"{average}_bits_per_byte" if average else "bits_per_byte"]
+    return METRICS[runs[0].training.best_metric]
 
 
-def _tokenizer(row: Row) -> str:
-    return row.content["tokenizer"]["sha256"]
+def _tokenizer(run: RunSummary) -> str:
+    return run.content["tokenizer"]["sha256"]
 
 
 def check_comparable(models: Sequence[tuple[str, dict[str, Any], dict[str, Any], Any]]) -> None:
@@ -91,25 +91,25 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else text[:20] + "..."
 
 
-def warnings(rows: Sequence[Row]) -> list[str]:
+def warnings(runs: Sequence[RunSummary]) -> list[str]:
     """What is to be kept in mind, a sentence each."""
-    found, experiments = [], [row.experiment for row in rows]
+    found, experiments = [], [run.experiment for run in runs]
     of_generators = experiments[0]["kind"] == GENERATOR
     if of_generators and len({each["model"]["context"] for each in experiments}) > 1:
         found.append(
             "the contexts differ, and with them what a validation measures: a longer one sees more "
             "before each token"
         )
-    if of_generators and len(set(map(_tokenizer, rows))) > 1:
+    if of_generators and len(set(map(_tokenizer, runs))) > 1:
         found.append("the tokenizers differ: losses are in bits per byte of the text")
-    made = [row.content.get("made_with", {}) for row in rows]
+    made = [run.content.get("made_with", {}) for run in runs]
     names = dict.fromkeys(name for versions in made for name in versions)
     differ = [name for name in names if len({versions.get(name) for versions in made}) > 1]
     if changed := [name for name in differ if name not in ("tlite", "commit")]:
         found.append(f"they were not made with the same {', '.join(changed)}")
-    if pretrained := [row for row in rows if is_pretrained(row.experiment)]:
+    if pretrained := [run for run in runs if is_pretrained(run.experiment)]:
         found.append("what came before training, of pre-trained models say, is not counted")
-        if one := [row.label for row in pretrained if row.training.seeds > 1]:
+        if one := [run.label for run in pretrained if run.training.seeds > 1]:
             found.append(
                 f"one pre-trained model is under all seeds of {', '.join(one)}: what another would "
                 "do is in no interval"
@@ -123,12 +123,12 @@ def is_pretrained(experiment: dict[str, Any]) -> bool:
     return bool(experiment.get("init_from") or stage["pretraining_steps"])
 
 
-def differing_fields(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """By the field's name what it is in each of the rows; only those that differ.
+def differing_fields(runs: Sequence[RunSummary]) -> dict[str, list[str]]:
+    """By the field's name what it is in each of the runs; only those that differ.
 
     A field of a model's part is "norm.epsilon"; the function that it calls is "norm" itself.
     """
-    differ = _differ("", [row.experiment for row in rows])
+    differ = _differ("", [run.experiment for run in runs])
     names = Counter(_last_name(path) for path, _ in differ)
     found = {}
     for path, values in differ:

@@ -9,7 +9,7 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from tlite.comparison.results import Results
-from tlite.comparison.rows import Row
+from tlite.comparison.summaries import RunSummary
 from tlite.comparison.tables import clipped
 from tlite.pictures import LINE_STYLES, isolate_figures
 from tlite.pictures.labels import matplotlib_text
@@ -28,7 +28,7 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     """By file name a caption and the PNG; of what nothing is known there is no picture."""
     figures, found = {}, {}
     for what, label in AXES.items():
-        caption = f"{results.measure.title} by {label}: mean over seeds, band of one "
+        caption = f"{results.metric.title} by {label}: mean over seeds, band of one "
         caption += "standard deviation, a dot at the last validation"
         figures[f"curves-{what}.png"] = caption, plot_curves(results, what)
     if results.intervals:
@@ -45,45 +45,45 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     return found
 
 
-def spent(row: Row, steps: Int[np.ndarray, "N"], what: str) -> Float[np.ndarray, "N"] | None:
+def spent(run: RunSummary, steps: Int[np.ndarray, "N"], what: str) -> Float[np.ndarray, "N"] | None:
     """Tokens or FLOPs of each model, or minutes of the run, up to these steps.
 
     None if they are not known.
     """
     if what == "minutes":
-        known = [0, *row.rates], [0.0, *row.minutes]
-        return np.interp(steps, *known) if row.rates else None
-    of_step = {"steps": 1, "tokens": row.tokens_per_step, "flops": row.flops_per_step}[what]
+        known = [0, *run.rates], [0.0, *run.minutes]
+        return np.interp(steps, *known) if run.rates else None
+    of_step = {"steps": 1, "tokens": run.tokens_per_step, "flops": run.flops_per_step}[what]
     return None if of_step is None else steps * float(of_step)
 
 
 def plot_curves(results: Results, what: str) -> Figure | None:
-    """The measure at each validation against what was `spent`; None if there is nothing.
+    """The metric at each validation against what was `spent`; None if there is nothing.
 
     What lies above, or below, all that comes after the first third is left out of the picture: the
     first validations are far from the rest, and what differs at the end would not be seen.
     """
     shown, late = [], []
-    for look, row in zip(cycle(LINE_STYLES), results.rows, strict=False):
-        steps, values = row.curve(results.measure)
-        x = spent(row, steps, what)
+    for look, run in zip(cycle(LINE_STYLES), results.runs, strict=False):
+        steps, values = run.curve(results.metric)
+        x = spent(run, steps, what)
         if x is not None and len(x):
-            shown.append((look, row, steps, x, results.measure.scale * values))
+            shown.append((look, run, steps, x, results.metric.scale * values))
     if not shown:
         return None
     figure = Figure(figsize=(8, max(4.6, 0.2 * len(shown))), layout="constrained")
     axes, alpha = figure.subplots(), 0.2 if len(shown) <= MANY else 0.06
     a_third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
-    for look, row, steps, x, values in shown:
+    for look, run, steps, x, values in shown:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
-        axes.plot(x, mean, label=matplotlib_text(clipped(row.label, LEGEND)), **look)
+        axes.plot(x, mean, label=matplotlib_text(clipped(run.label, LEGEND)), **look)
         axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
-        last, at_the_end = steps == row.last_validation, steps >= min(a_third, steps[-1])
+        last, at_the_end = steps == run.last_validation, steps >= min(a_third, steps[-1])
         axes.plot(x[last], mean[last], "o", ms=5, color=look["color"])
         late += [*(mean - band)[at_the_end], *(mean + band)[at_the_end]]
     if margin := 0.06 * (max(late) - min(late)):
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    axes.set(xlabel=AXES[what], ylabel=results.measure.title)
+    axes.set(xlabel=AXES[what], ylabel=results.metric.title)
     if axes.get_xlim()[1] >= 1e5:
         axes.xaxis.set_major_formatter(ticker.EngFormatter())
     axes.grid(alpha=0.3)
@@ -93,18 +93,18 @@ def plot_curves(results: Results, what: str) -> Figure | None:
 
 def plot_differences(results: Results) -> Figure:
     """A line for each entry: its difference from the first, and the 95 % interval."""
-    rows, unit = results.intervals, results.measure.unit
-    figure = Figure(figsize=(8, 1.3 + 0.3 * len(rows)), layout="constrained")
+    runs, unit = results.intervals, results.metric.unit
+    figure = Figure(figsize=(8, 1.3 + 0.3 * len(runs)), layout="constrained")
     axes = figure.subplots()
-    for place, (_, found) in enumerate(rows):
-        better = results.measure.better(found.mean)
+    for place, (_, found) in enumerate(runs):
+        better = results.metric.better(found.mean)
         colour = ("tab:green" if better else "tab:red") if found.significant else "tab:gray"
         axes.errorbar(found.mean, place, xerr=found.half_width, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
-    labels = [matplotlib_text(clipped(row.label, LEGEND)) for row, _ in rows]
-    axes.set_yticks(range(len(rows)), labels)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    side = "left" if results.measure.lower else "right"
+    labels = [matplotlib_text(clipped(run.label, LEGEND)) for run, _ in runs]
+    axes.set_yticks(range(len(runs)), labels)
+    axes.set_ylim(len(runs) - 0.5, -0.5)
+    side = "left" if results.metric.lower else "right"
     first = matplotlib_text(clipped(results.reference.label, LEGEND))
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
@@ -125,7 +125,7 @@ def plot_speedups(results: Results) -> Figure:
             axes.axhline(y[-1], color=look["color"], lw=0.8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ticker.EngFormatter())
-    axes.set(xlabel="steps, each with its own decay", ylabel=results.measure.title)
+    axes.set(xlabel="steps, each with its own decay", ylabel=results.metric.title)
     axes.grid(alpha=0.3, which="both")
     figure.legend(loc="outside right upper", fontsize="small", title="speedup")
     return figure

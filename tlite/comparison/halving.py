@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tlite.comparison.blocks import in_blocks, num_blocks, ratio_by_example, sums_and_counts
-from tlite.comparison.statistics import quantile, variance
+from tlite.comparison.statistics import t_critical, variance
 from tlite.training.metrics import ExampleScores
 
 Value = TypeVar("Value", bound=Hashable)
@@ -79,5 +79,5 @@ def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
     spread = variance(differences)
     half_width = spread.half_width
     if len(differences) == 1:
-        half_width = quantile(spread.examples_dof) * np.sqrt(spread.examples)
+        half_width = t_critical(spread.examples_dof) * np.sqrt(spread.examples)
     return bool(differences.mean() > half_width)

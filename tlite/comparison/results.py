@@ -1,4 +1,4 @@
-"""What a comparison finds: a row for each entry, its difference from the first, and sentences."""
+"""What a comparison finds: a run for each entry, its difference from the first, and sentences."""
 
 import dataclasses
 import math
@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tlite.comparison.blocks import Table, new_examples, tabulate
-from tlite.comparison.comparable import common_measure, differing_fields, warnings
+from tlite.comparison.blocks import PairedScores, new_examples, pair_scores
+from tlite.comparison.comparable import common_metric, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
-from tlite.comparison.rows import Measure, Row, common_steps, read_rows, shares_initial_values
 from tlite.comparison.speedup import Entry, Match, speedups
 from tlite.comparison.statistics import Difference, difference, holm
+from tlite.comparison.summaries import (
+    Metric,
+    RunSummary,
+    common_steps,
+    read_summaries,
+    shares_initial_values,
+)
 from tlite.errors import UserError
 from tlite.training.metrics import ExampleScores, read_example_scores
 
@@ -21,92 +27,94 @@ FEW_SEEDS, FEW_BLOCKS = 5, 10
 
 
 class Results(NamedTuple):
-    rows: list[Row]
+    runs: list[RunSummary]
     differences: list[Difference | None]
-    """Each row's from the reference's, which has none itself."""
-    reference: Row
+    """Each run's from the reference's, which has none itself."""
+    reference: RunSummary
     """What the others are compared with: the first that has not failed."""
-    measure: Measure
+    metric: Metric
     fields: dict[str, list[str]]
-    """What differs between the configs: by field a text for each row."""
-    verdicts: list[str]
-    """A sentence for each row but the reference."""
+    """What differs between the configs: by field a text for each run."""
+    conclusions: list[str]
+    """A sentence for each run but the reference."""
     notes: list[str]
     """What has failed, what is not finished, what to keep in mind."""
     smallest_effect: float | None = None
-    """The smallest difference of interest, in the measure's unit."""
+    """The smallest difference of interest, in the metric's unit."""
     match: Match | None = None
     """Unit of the budgets of `speedups`."""
     speedups: Sequence[Entry] = ()
     """Runs by number of steps, with their speedups over the reference."""
 
     @property
-    def intervals(self) -> list[tuple[Row, Difference]]:
-        """The rows whose difference has an interval."""
-        pairs = zip(self.rows, self.differences, strict=True)
-        return [(row, by) for row, by in pairs if by and by.half_width is not None]
+    def intervals(self) -> list[tuple[RunSummary, Difference]]:
+        """The runs whose difference has an interval."""
+        pairs = zip(self.runs, self.differences, strict=True)
+        return [(run, by) for run, by in pairs if by and by.half_width is not None]
 
 
-def find_results(
+def compare_runs(
     folders: Sequence[Path], smallest_effect: float | None = None, match: Match | None = None
 ) -> Results:
     """Compare runs, and the variants of studies, with the first one.
 
     Args:
-        smallest_effect: difference of interest, in the measure's unit: each sentence ends with the
+        smallest_effect: difference of interest, in the metric's unit: each sentence ends with the
             number of seeds that show it.
         match: also compute effective speedups, of runs at several numbers of steps.
 
     Raises:
         UserError: they can't be read, or not be compared.
     """
-    rows, missing = read_rows(folders)
-    if not rows:
+    runs, missing = read_summaries(folders)
+    if not runs:
         raise UserError(f"there is nothing to compare: {'; '.join(missing) or 'no variants'}")
-    measure, reference = common_measure(rows), next((r for r in rows if not r.failed), rows[0])
+    metric, reference = common_metric(runs), next((r for r in runs if not r.failed), runs[0])
     there = read_example_scores(reference.folder)
-    found = [None if r is reference else _compared(r, reference, there, measure) for r in rows]
+    found = [None if r is reference else _compared(r, reference, there, metric) for r in runs]
     tested = [index for index, by in enumerate(found) if by and by.p is not None]
     for index, p in zip(tested, holm([found[i].p for i in tested]), strict=True):
-        found[index] = dataclasses.replace(found[index], corrected=p)
-    pairs = [(row, by) for row, by in zip(rows, found, strict=True) if row is not reference]
-    notes = [*missing, *filter(None, (_state(row, measure) for row in rows)), *warnings(rows)]
+        found[index] = dataclasses.replace(found[index], p_adjusted=p)
+    pairs = [(run, by) for run, by in zip(runs, found, strict=True) if run is not reference]
+    notes = [*missing, *filter(None, (_state(run, metric) for run in runs)), *warnings(runs)]
     notes += _meanings(pairs, reference)
-    verdicts = [_verdict(*pair, reference, measure, smallest_effect) for pair in pairs]
-    entries = speedups(rows, reference, measure, match) if match else ()
+    conclusions = [_conclusion(*pair, reference, metric, smallest_effect) for pair in pairs]
+    entries = speedups(runs, reference, metric, match) if match else ()
     results = Results(
-        rows, found, reference, measure, differing_fields(rows), verdicts, notes, smallest_effect
+        runs, found, reference, metric, differing_fields(runs), conclusions, notes, smallest_effect
     )
     return results._replace(match=match, speedups=entries)
 
 
 def _compared(
-    row: Row, reference: Row, there: ExampleScores | None, measure: Measure
+    run: RunSummary, reference: RunSummary, there: ExampleScores | None, metric: Metric
 ) -> Difference | None:
     """The difference from the reference, by examples where both have saved their scores."""
-    here, table, scale = read_example_scores(row.folder), None, measure.scale
-    steps = common_steps(row, reference)
+    here, table, scale = read_example_scores(run.folder), None, metric.scale
+    steps = common_steps(run, reference)
     if None in steps:
         return None
     if here and there and (here.step, there.step) == steps:
-        contiguous = row.experiment["kind"] == GENERATOR
-        found = tabulate(here, there, measure.name, contiguous=contiguous)
-        table = found and Table(scale * found.run, scale * found.reference, found.block)
-    values = [r.values(measure, s) for r, s in zip((row, reference), steps, strict=True)]
-    return difference(*values, table, paired=shares_initial_values(row, reference))
+        contiguous = run.experiment["kind"] == GENERATOR
+        found = pair_scores(here, there, metric.name, contiguous=contiguous)
+        table = found and PairedScores(scale * found.run, scale * found.reference, found.block)
+    values = [r.values(metric, s) for r, s in zip((run, reference), steps, strict=True)]
+    return difference(*values, table, paired=shares_initial_values(run, reference))
 
 
-def _meanings(pairs: Sequence[tuple[Row, Difference | None]], reference: Row) -> list[str]:
+def _meanings(
+    pairs: Sequence[tuple[RunSummary, Difference | None]], reference: RunSummary
+) -> list[str]:
     """What the numbers of the sentences mean, and which are to be read with care."""
-    rows = [row for row, by in pairs if by]
-    if not rows:
+    runs = [run for run, by in pairs if by]
+    if not runs:
         return []
-    steps = {step for row in rows for step in common_steps(row, reference)}
+    steps = {step for run in runs for step in common_steps(run, reference)}
     where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
     notes = [
         f"compared at {where}, and not at the best checkpoint: the same validation has chosen it"
     ]
-    by_example = [(row, by) for row, by in pairs if by and by.examples]
+    by_example = [(run, by) for run, by in pairs if by and by.examples]
     if by_example:
         new = new_examples(_examples_of(reference))
         notes.append(
@@ -131,84 +139,88 @@ def _meanings(pairs: Sequence[tuple[Row, Difference | None]], reference: Row) ->
     return notes
 
 
-def _examples_of(row: Row) -> str:
-    return EXAMPLES_OF.get(row.experiment["kind"], "texts")
+def _examples_of(run: RunSummary) -> str:
+    return EXAMPLES_OF.get(run.experiment["kind"], "texts")
 
 
-def _state(row: Row, measure: Measure) -> str:
+def _state(run: RunSummary, metric: Metric) -> str:
     """Where an entry has failed, and how far it is where it has not ended; else ""."""
-    has_value = bool(row.values(measure))
-    if row.failed:
-        return f"{row.label} has failed: {row.failed}"
-    if not row.finished:
-        state = f"{row.label} is at step {row.step:,} of {row.training.steps:,}"
+    has_value = bool(run.values(metric))
+    if run.failed:
+        return f"{run.label} has failed: {run.failed}"
+    if not run.finished:
+        state = f"{run.label} is at step {run.step:,} of {run.training.steps:,}"
         return state if has_value else f"{state}, and has no validation yet"
-    name = measure.name.replace("_", " ")
-    return "" if has_value else f"{row.label} has no {name} in its validations"
+    name = metric.name.replace("_", " ")
+    return "" if has_value else f"{run.label} has no {name} in its validations"
 
 
-def _verdict(
-    row: Row, by: Difference | None, reference: Row, measure: Measure, effect: float | None
+def _conclusion(
+    run: RunSummary,
+    by: Difference | None,
+    reference: RunSummary,
+    metric: Metric,
+    effect: float | None,
 ) -> str:
-    """One plain sentence on a row and the reference."""
-    label, other = row.label, reference.label
+    """One plain sentence on a run and the reference."""
+    label, other = run.label, reference.label
     if reference.failed:
         return f"{label} and {other} have both failed"
-    if row.failed:  # no value is missing: it is the worse one
-        of = f", {len(row.diverged[1])} of its {row.training.seeds} seeds" if row.diverged else ""
+    if run.failed:  # no value is missing: it is the worse one
+        of = f", {len(run.diverged[1])} of its {run.training.seeds} seeds" if run.diverged else ""
         return f"{label} is worse than {other}: it has failed{of}"
     if by is None:
-        lacking = [r.label for r in (reference, row) if not r.values(measure)]
+        lacking = [r.label for r in (reference, run) if not r.values(metric)]
         why = f"{lacking[0]} has no value" if lacking else "no validation at the same step"
         return f"{label} and {other} can't be compared yet: {why}"
     seeds = "1 seed" if by.seeds[0] == 1 else f"{by.seeds[0]} seeds"
     if by.same:
         return f"{label} and {other}: the same numbers, {seeds}"
-    word = "better" if measure.better(by.mean) else "worse"
+    word = "better" if metric.better(by.mean) else "worse"
     places, half = decimals([by.half_width]), by.half_width
     size = f"{abs(by.mean):.{places}f}"
     if half is None:
-        return f"{label} is {size} {measure.unit} {word} than {other} {_one_seed(by, row)}"
+        return f"{label} is {size} {metric.unit} {word} than {other} {_one_seed(by, run)}"
     if not half and by.mean:
-        difference = f"{size} {measure.unit} {word}"
+        difference = f"{size} {metric.unit} {word}"
         return f"{label} is {difference} than {other} with each of {seeds}: no interval"
-    interval = f"{size} ± {half:.{places}f} ({_parts(by, row, places)}) {measure.unit} {word}"
-    numbers = _numbers(by, row)
+    interval = f"{size} ± {half:.{places}f} ({_parts(by, run, places)}) {metric.unit} {word}"
+    numbers = _numbers(by, run)
     if effect:
         needed = by.required_seeds(effect)
         many = "more than 1,000 seeds" if needed is None else f"{needed:,} seeds each"
-        numbers += f"; to show {effect:g} {measure.unit}: {many}"
+        numbers += f"; to show {effect:g} {metric.unit}: {many}"
     if by.significant:
         return f"{label} is {interval} than {other}, {numbers}"
-    p = f", p {by.corrected:.2g} by Holm" if by.p and by.p < 0.05 else ""
+    p = f", p {by.p_adjusted:.2g} by Holm" if by.p and by.p < 0.05 else ""
     return f"{label} and {other}: no significant difference ({interval}{p}), {numbers}"
 
 
-def _one_seed(by: Difference, row: Row) -> str:
+def _one_seed(by: Difference, run: RunSummary) -> str:
     """The ending of a sentence on a difference without an interval for new seeds."""
     which = "the one seed that both have" if by.method == "paired" else "other seeds"
-    new, half = "", by.parts[1]
+    new, half = "", by.half_widths_by_source[1]
     if half is not None:
-        examples = new_examples(_examples_of(row))
+        examples = new_examples(_examples_of(run))
         new = f" (for {examples} ± {half:.{decimals([half])}f}, with these seeds)"
     return f"with {which}: two seeds of each are needed for an interval{new}"
 
 
-def _parts(by: Difference, row: Row, places: int) -> str:
+def _parts(by: Difference, run: RunSummary, places: int) -> str:
     """Half-widths of the intervals for new seeds alone and for new examples alone."""
     if not by.examples:
         return "over seeds, on these texts"
-    seeds, examples = (f"{half:.{places}f}" for half in by.parts)
-    return f"seeds {seeds}, {_examples_of(row)} {examples}"
+    seeds, examples = (f"{half:.{places}f}" for half in by.half_widths_by_source)
+    return f"seeds {seeds}, {_examples_of(run)} {examples}"
 
 
-def _numbers(by: Difference, row: Row) -> str:
+def _numbers(by: Difference, run: RunSummary) -> str:
     """Numbers of seeds and examples, and how seeds are paired."""
     apart = "{} and {} seeds, not paired".format(*by.seeds)
     numbers = f"{by.seeds[0]} paired seeds" if by.method == "paired" else apart
     if by.correlation is not None:
         numbers += f" (correlation {by.correlation:.2f})"
-    examples = f"blocks of {by.block:,.0f} windows" if by.block > 1 else _examples_of(row)
+    examples = f"blocks of {by.block:,.0f} windows" if by.block > 1 else _examples_of(run)
     return f"{numbers}, {by.examples:,} {examples}" if by.examples else numbers
 
 

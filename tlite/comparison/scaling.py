@@ -20,8 +20,8 @@ from scipy.special import expit, logit
 
 from tlite.errors import UserError
 
-DELTA = 1e-3  # of the Huber loss: larger relative errors count by their size, not by its square
-TOP = 3.0  # of the exponents, which a few runs may leave undetermined
+HUBER_DELTA = 1e-3  # larger relative errors count by their size, not by its square
+MAX_EXPONENT = 3.0  # of the exponents, which a few runs may leave undetermined
 Numbers = Float[np.ndarray, "..."] | float
 
 
@@ -32,12 +32,12 @@ class Runs(NamedTuple):
     tokens: Float[np.ndarray, "R"]
     losses: Float[np.ndarray, "R S"]
 
-    def chosen(self, which: np.ndarray) -> "Runs":
+    def subset(self, which: np.ndarray) -> "Runs":
         """The runs that a mask or an array of numbers names."""
         return Runs(*(values[which] for values in self))
 
     @property
-    def kinds(self) -> tuple[int, int]:
+    def num_sizes_and_budgets(self) -> tuple[int, int]:
         """How many sizes there are, and how many numbers of tokens."""
         return len(np.unique(self.parameters)), len(np.unique(self.tokens))
 
@@ -85,26 +85,28 @@ def fit(runs: Runs, start: Law | None = None) -> Law:
     size, length = size - at, length - of
 
     def objective(theta):
-        e, a, b, alpha, beta = *theta[:3], *TOP * expit(theta[3:])
+        e, a, b, alpha, beta = *theta[:3], *MAX_EXPONENT * expit(theta[3:])
         terms = np.stack([np.full_like(size, e), a - alpha * size, b - beta * length])
         fitted = np.logaddexp.reduce(terms)
-        slope = np.clip((fitted - loss) / DELTA, -1, 1)
-        huber = slope * (fitted - loss) - DELTA / 2 * slope**2
+        slope = np.clip((fitted - loss) / HUBER_DELTA, -1, 1)
+        huber = slope * (fitted - loss) - HUBER_DELTA / 2 * slope**2
         of_e, of_a, of_b = np.exp(terms - fitted) * slope
-        of_alpha = -size * of_a * alpha * (1 - alpha / TOP)
-        of_beta = -length * of_b * beta * (1 - beta / TOP)
-        return huber.sum() / DELTA, np.sum([of_e, of_a, of_b, of_alpha, of_beta], 1) / DELTA
+        of_alpha = -size * of_a * alpha * (1 - alpha / MAX_EXPONENT)
+        of_beta = -length * of_b * beta * (1 - beta / MAX_EXPONENT)
+        return huber.sum() / HUBER_DELTA, np.sum(
+            [of_e, of_a, of_b, of_alpha, of_beta], 1
+        ) / HUBER_DELTA
 
     if start is None:
-        parts, exponents = level + np.log([0.05, 0.3]), logit(np.array([0.3, 0.8]) / TOP)
+        parts, exponents = level + np.log([0.05, 0.3]), logit(np.array([0.3, 0.8]) / MAX_EXPONENT)
         axes = level + np.log([0.4, 0.8]), parts, parts, exponents, exponents
         starts = np.stack(np.meshgrid(*axes), -1).reshape(-1, 5)
     else:
-        exponents = logit(np.clip(np.divide(start[3:], TOP), 1e-6, 1 - 1e-6))
+        exponents = logit(np.clip(np.divide(start[3:], MAX_EXPONENT), 1e-6, 1 - 1e-6))
         starts = [[*np.log(start[:3]) - [0, start.alpha * at, start.beta * of], *exponents]]
     found = [minimize(objective, x, jac=True, method="BFGS", tol=1e-7) for x in starts]
     theta = min(found, key=lambda result: result.fun).x
-    e, a, b, alpha, beta = *theta[:3], *TOP * expit(theta[3:])
+    e, a, b, alpha, beta = *theta[:3], *MAX_EXPONENT * expit(theta[3:])
     return Law(*np.exp([e, a + alpha * at, b + beta * of]), alpha, beta)
 
 
@@ -116,8 +118,8 @@ def bootstrap(runs: Runs, law: Law, resamples: int = 300, seed: int = 0) -> Law:
     random, laws = np.random.default_rng(seed), []
     number, seeds = runs.losses.shape
     while len(laws) < resamples:
-        drawn = runs.chosen(random.integers(number, size=number))
-        if min(drawn.kinds) >= 3:
+        drawn = runs.subset(random.integers(number, size=number))
+        if min(drawn.num_sizes_and_budgets) >= 3:
             replicas = random.integers(seeds, size=(number, seeds))
             losses = np.take_along_axis(drawn.losses, replicas, axis=1)
             laws.append(fit(drawn._replace(losses=losses), start=law))
@@ -143,7 +145,7 @@ def interval(values: Float[np.ndarray, "resamples ..."], level: float = 0.95) ->
 def _check(runs: Runs) -> None:
     if not all(np.isfinite(values).all() and (values > 0).all() for values in runs):
         raise UserError("a scaling law needs sizes, tokens and losses that are positive and finite")
-    number, sizes, budgets = len(runs.losses), *runs.kinds
+    number, sizes, budgets = len(runs.losses), *runs.num_sizes_and_budgets
     if number < 6 or min(sizes, budgets) < 3:
         needed = "needs 6 runs or more, of three sizes and three numbers of tokens"
         found = f"{number} of {sizes} and {budgets}"

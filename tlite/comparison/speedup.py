@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from tlite.comparison.blocks import in_blocks, num_blocks, ratio_by_example, sums_and_counts
 from tlite.comparison.flops import GENERATOR
-from tlite.comparison.rows import Measure, Row, shares_initial_values
 from tlite.comparison.statistics import variance
+from tlite.comparison.summaries import Metric, RunSummary, shares_initial_values
 from tlite.errors import UserError
 from tlite.training.metrics import read_example_scores
 
@@ -139,7 +139,9 @@ class Entry(NamedTuple):
     """None for the reference, and for runs with a single budget or seed."""
 
 
-def speedups(rows: Sequence[Row], reference: Row, measure: Measure, match: Match) -> list[Entry]:
+def speedups(
+    runs: Sequence[RunSummary], reference: RunSummary, metric: Metric, match: Match
+) -> list[Entry]:
     """Return the speedups of runs at several budgets over the reference's largest budget.
 
     Args:
@@ -147,84 +149,86 @@ def speedups(rows: Sequence[Row], reference: Row, measure: Measure, match: Match
             training on the machine of each run.
 
     Raises:
-        UserError: the measure is not a loss, the scores of examples are missing or of different
+        UserError: the metric is not a loss, the scores of examples are missing or of different
             examples, or the costs of a run are not known.
     """
-    if not measure.lower:
-        raise UserError(f"--match compares losses, not {measure.name}")
-    groups = group_by_budget([row for row in rows if row.finished and not row.failed])
-    if not any(reference is row for group in groups for row in group.values()):
+    if not metric.lower:
+        raise UserError(f"--match compares losses, not {metric.name}")
+    groups = group_by_budget([run for run in runs if run.finished and not run.failed])
+    if not any(reference is run for group in groups for run in group.values()):
         raise UserError(f"--match needs the reference to be finished: {reference.label} is not")
-    base = next(group for group in groups if any(row is reference for row in group.values()))
-    base_row = base[max(base)]
+    base = next(group for group in groups if any(run is reference for run in group.values()))
+    base_run = base[max(base)]
     if all(len(group) == 1 for group in groups):
         raise UserError(
             "--match needs runs with several numbers of steps, each with its own decay of the "
             "learning rate: --vary training.steps 500 1000 2000"
         )
-    others = [row for group in groups for row in group.values() if row is not base_row]
-    scores = scores_by_block([base_row, *others], measure)
+    others = [run for group in groups for run in group.values() if run is not base_run]
+    scores = scores_by_block([base_run, *others], metric)
     entries = []
     for group in groups:
-        row, found = group[max(group)], None
+        run, found = group[max(group)], None
         by_budget = {steps: scores[id(each)] for steps, each in group.items()}
         if group is not base:
             found = speedup(
                 by_budget,
-                scores[id(base_row)],
-                base_row.training.steps,
-                relative_cost=cost_of_step(row, match) / cost_of_step(base_row, match),
-                paired=is_paired(row, base_row),
+                scores[id(base_run)],
+                base_run.training.steps,
+                relative_cost=cost_of_step(run, match) / cost_of_step(base_run, match),
+                paired=is_paired(run, base_run),
             )
         losses = {steps: float(cells.mean()) for steps, cells in by_budget.items()}
-        entries.append(Entry(row.label, losses, found))
+        entries.append(Entry(run.label, losses, found))
     return entries
 
 
-def group_by_budget(rows: Sequence[Row]) -> list[dict[int, Row]]:
-    """Return groups of rows whose experiments differ in the number of steps only, by that."""
-    groups: dict[str, dict[int, Row]] = {}
-    for row in rows:
-        training = {n: v for n, v in row.experiment["training"].items() if n != "steps"}
-        rest = {n: v for n, v in row.experiment.items() if n != "name"} | {"training": training}
+def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
+    """Return groups of runs whose experiments differ in the number of steps only, by that."""
+    groups: dict[str, dict[int, RunSummary]] = {}
+    for run in runs:
+        training = {n: v for n, v in run.experiment["training"].items() if n != "steps"}
+        rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
         key = json.dumps(rest, sort_keys=True)
-        groups.setdefault(key, {}).setdefault(row.training.steps, row)
+        groups.setdefault(key, {}).setdefault(run.training.steps, run)
     return [dict(sorted(group.items())) for group in groups.values()]
 
 
-def scores_by_block(rows: Sequence[Row], measure: Measure) -> dict[int, Float[np.ndarray, "S N"]]:
-    """Return the final scores of runs by seed and example, or block of windows, by id of the row.
+def scores_by_block(
+    runs: Sequence[RunSummary], metric: Metric
+) -> dict[int, Float[np.ndarray, "S N"]]:
+    """Return the final scores of runs by seed and example, or block of windows, by id of the run.
 
     Raises:
         UserError: a run has no scores of its last validation, or of other examples.
     """
     sums: dict[int, tuple] = {}
-    for row in rows:
-        scores = read_example_scores(row.folder)
-        if scores is None or scores.step != row.last_validation:
-            raise UserError(f"{row.label} has no scores of the examples of its last validation")
-        values, counts = sums_and_counts(scores, measure.name)
+    for run in runs:
+        scores = read_example_scores(run.folder)
+        if scores is None or scores.step != run.last_validation:
+            raise UserError(f"{run.label} has no scores of the examples of its last validation")
+        values, counts = sums_and_counts(scores, metric.name)
         if values is None:
-            raise UserError(f"{row.label} has no {measure.name} of each example")
-        sums[id(row)] = values, counts
-    if rows[0].experiment["kind"] != GENERATOR:
+            raise UserError(f"{run.label} has no {metric.name} of each example")
+        sums[id(run)] = values, counts
+    if runs[0].experiment["kind"] != GENERATOR:
         counts = [count for _, count in sums.values()]
         if not all(np.array_equal(count, counts[0]) for count in counts):
             raise UserError("the runs were validated on different examples")
-        return {key: measure.scale * ratio_by_example(*pair) for key, pair in sums.items()}
+        return {key: metric.scale * ratio_by_example(*pair) for key, pair in sums.items()}
     windows = min(len(count) for _, count in sums.values())
     by_window = [in_blocks(*pair, windows).mean(0) for pair in sums.values()]
     number = min(num_blocks(mine - by_window[0]) for mine in by_window[1:])
-    return {key: measure.scale * in_blocks(*pair, number) for key, pair in sums.items()}
+    return {key: metric.scale * in_blocks(*pair, number) for key, pair in sums.items()}
 
 
-def is_paired(row: Row, reference: Row) -> bool:
+def is_paired(run: RunSummary, reference: RunSummary) -> bool:
     """True if both have the same seeds and the same initial values."""
-    same_seeds = row.training.seed_range == reference.training.seed_range
-    return same_seeds and shares_initial_values(row, reference)
+    same_seeds = run.training.seed_range == reference.training.seed_range
+    return same_seeds and shares_initial_values(run, reference)
 
 
-def cost_of_step(row: Row, match: Match) -> float:
+def cost_of_step(run: RunSummary, match: Match) -> float:
     """Return the cost of a step of one model: 1, its FLOPs, or its seconds.
 
     Raises:
@@ -232,9 +236,9 @@ def cost_of_step(row: Row, match: Match) -> float:
     """
     if match == "steps":
         return 1.0
-    cost = row.flops_per_step
+    cost = run.flops_per_step
     if match == "seconds":
-        cost = row.rates and 60 * row.minutes[-1] / max(row.rates) / row.training.seeds
+        cost = run.rates and 60 * run.minutes[-1] / max(run.rates) / run.training.seeds
     if not cost:
-        raise UserError(f"the {match} of {row.label} are not known: --match steps")
+        raise UserError(f"the {match} of {run.label} are not known: --match steps")
     return float(cost)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 
-from tlite.comparison.blocks import Table
+from tlite.comparison.blocks import PairedScores
 
 CONFIDENCE = 0.95
 POWER = 0.8
@@ -57,7 +57,7 @@ class Variance(NamedTuple):
         three tests reject it (an intersection-union test: Berger 1982, "Multiparameter hypothesis
         testing and acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
         """
-        return reduce(np.maximum, (quantile(dof) * np.sqrt(v) for v, dof in self._intervals))
+        return reduce(np.maximum, (t_critical(dof) * np.sqrt(v) for v, dof in self._intervals))
 
     def p_value(self, mean: Number) -> Number:
         """p-value of a mean of 0: below 0.05 if and only if 0 is outside of mean ± half_width."""
@@ -148,7 +148,7 @@ class Difference:
     """True if every seed has the same score in both."""
     correlation: float | None = None
     """Of the scores of both at the same seed; None with fewer than three common seeds."""
-    corrected: float | None = None
+    p_adjusted: float | None = None
     """p-value after correction for several differences (`holm`)."""
 
     @property
@@ -157,12 +157,12 @@ class Difference:
         return self._rounded(self.variance.half_width)
 
     @property
-    def parts(self) -> tuple[float | None, float | None]:
+    def half_widths_by_source(self) -> tuple[float | None, float | None]:
         """Half of the 95 % interval for new seeds on the same examples, and of the one for new
         examples with the same seeds: each is the t interval with its own degrees of freedom."""
         v = self.variance
-        seeds = quantile(v.seeds_dof) * np.sqrt(v.seeds)
-        examples = quantile(v.examples_dof) * np.sqrt(v.examples) if self.examples else np.nan
+        seeds = t_critical(v.seeds_dof) * np.sqrt(v.seeds)
+        examples = t_critical(v.examples_dof) * np.sqrt(v.examples) if self.examples else np.nan
         return self._rounded(seeds), self._rounded(examples)
 
     def _rounded(self, half: Number) -> float | None:
@@ -177,8 +177,8 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """True if the p-value, corrected if it is one of several, is below 0.05."""
-        p = self.p if self.corrected is None else self.corrected
+        """True if the p-value, p_adjusted if it is one of several, is below 0.05."""
+        p = self.p if self.p_adjusted is None else self.p_adjusted
         return p is not None and p < 1 - CONFIDENCE
 
     def required_seeds(self, effect: float) -> int | None:
@@ -192,7 +192,7 @@ class Difference:
 def difference(
     run: Mapping[int, float],
     reference: Mapping[int, float],
-    table: Table | None = None,
+    table: PairedScores | None = None,
     paired: bool = True,
 ) -> Difference | None:
     """The difference of two runs' scores by seed.
@@ -211,7 +211,7 @@ def difference(
         return None
     common, numbers = sorted(run.keys() & reference.keys()), (len(run), len(reference))
     mine, theirs = (np.array([*values.values()], float) for values in (run, reference))
-    one, other, block = table or Table(mine[:, None], theirs[:, None], 1.0)
+    one, other, block = table or PairedScores(mine[:, None], theirs[:, None], 1.0)
     here, there = ([list(values).index(seed) for seed in common] for values in (run, reference))
     by_seed = mine[here] - theirs[there]
     settings = {
@@ -241,9 +241,9 @@ def holm(p: Sequence[float]) -> list[float]:
     """
     order, number = np.argsort(p), len(p)
     raised = np.maximum.accumulate(np.sort(p) * np.arange(number, 0, -1))
-    corrected = np.empty(number)
-    corrected[order] = np.minimum(raised, 1.0)
-    return corrected.tolist()
+    p_adjusted = np.empty(number)
+    p_adjusted[order] = np.minimum(raised, 1.0)
+    return p_adjusted.tolist()
 
 
 def required_seeds(
@@ -273,11 +273,11 @@ def required_seeds(
     dof = np.maximum((seeds + examples) ** 2 / np.maximum(terms, TINY), 1)
     enough = np.ones(len(numbers), bool)
     for v, f in ((seeds + examples, dof), (seeds, seeds_dof)):
-        enough &= abs(effect) >= (quantile(f) + stdtrit(f, POWER)) * np.sqrt(v)
+        enough &= abs(effect) >= (t_critical(f) + stdtrit(f, POWER)) * np.sqrt(v)
     return int(numbers[enough.argmax()]) if enough.any() and effect else None
 
 
-def quantile(dof: Number) -> Number:
+def t_critical(dof: Number) -> Number:
     """t(0.975, dof): half of the interval's width in standard errors."""
     return stdtrit(dof, (1 + CONFIDENCE) / 2)
 

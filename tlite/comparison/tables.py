@@ -39,7 +39,7 @@ Table = list[list[str]]  # what people read, the header first
 def field_table(results: Results) -> Table:
     """What differs between the configs, if anything: the longer side, entries or fields, goes
     down."""
-    fields, labels = results.fields, [row.label for row in results.rows]
+    fields, labels = results.fields, [run.label for run in results.runs]
     cells = [("differs", *fields), *zip(labels, *fields.values(), strict=True)]
     if len(fields) > len(labels):
         cells = zip(*cells, strict=True)
@@ -48,27 +48,30 @@ def field_table(results: Results) -> Table:
 
 def records(results: Results) -> list[dict[str, Any]]:
     """What programs read: all that is known of each row, as names and numbers."""
-    return [_record(results, index) for index in range(len(results.rows))]
+    return [_record(results, index) for index in range(len(results.runs))]
 
 
 def _record(results: Results, index: int) -> dict[str, Any]:
-    row, by, measure = results.rows[index], results.differences[index], results.measure
+    run, by, metric = results.runs[index], results.differences[index], results.metric
     effect = results.smallest_effect
-    half, (of_seeds, of_examples) = by and by.half_width, by.parts if by else (None, None)
-    by_seed, (steps, curve) = row.values(measure), row.curve(measure)
-    values, rates = [*by_seed.values()], [*row.rates.values()]
+    half, (of_seeds, of_examples) = (
+        by and by.half_width,
+        by.half_widths_by_source if by else (None, None),
+    )
+    by_seed, (steps, curve) = run.values(metric), run.curve(metric)
+    values, rates = [*by_seed.values()], [*run.rates.values()]
     return {
-        "entry": row.label,
-        "run": str(row.folder),
-        "parameters": row.parameters,
-        "flops": row.flops_per_step and row.flops_per_step * row.step,
+        "label": run.label,
+        "run": str(run.folder),
+        "parameters": run.parameters,
+        "flops": run.flops_per_step and run.flops_per_step * run.step,
         "tokens_per_second": float(np.median(rates)) if rates else None,
-        "minutes": float(row.minutes[-1]) if rates else None,
-        "step": row.step,
-        "steps": row.training.steps,
-        "finished": row.finished,
-        "best_step": row.best_step,
-        "last_validation": row.last_validation,
+        "minutes": float(run.minutes[-1]) if rates else None,
+        "step": run.step,
+        "steps": run.training.steps,
+        "finished": run.finished,
+        "best_step": run.best_step,
+        "last_validation": run.last_validation,
         "seeds": len(values),
         "mean": float(np.mean(values)) if values else None,
         "standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
@@ -78,13 +81,13 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "half_width_of_examples": of_examples,
         "low": None if half is None else by.mean - half,
         "high": None if half is None else by.mean + half,
-        "p_by_holm": by and by.corrected,
+        "p_by_holm": by and by.p_adjusted,
         "method": None if half is None else by.method,
         "seeds_compared": by and min(by.seeds),
         "examples_compared": by and by.examples,
         "correlation": by and by.correlation,
         "required_seeds": by and effect and by.required_seeds(effect),
-        "failed": row.diverged and row.diverged[0],
+        "failed": run.diverged and run.diverged[0],
         "values": {str(seed): value for seed, value in by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
         "config": {name: texts[index] for name, texts in results.fields.items()},
@@ -110,9 +113,9 @@ def result_table(results: Results) -> Table:
     difference = cells("difference", "+", error="half_width", form=" ± {}")
     ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in found]
     columns = {
-        "": cells("entry", ""),
-        results.measure.title + (", mean (SD)" if "(" in "".join(mean) else ""): [
-            "failed" if row.failed else cell for row, cell in zip(results.rows, mean, strict=True)
+        "": cells("label", ""),
+        results.metric.title + (", mean (SD)" if "(" in "".join(mean) else ""): [
+            "failed" if run.failed else cell for run, cell in zip(results.runs, mean, strict=True)
         ],
         minus: [cell.replace("-", "\N{MINUS SIGN}") for cell in difference],
         "p (Holm)": cells("p_by_holm", ".2g"),
@@ -135,7 +138,7 @@ def speedup_table(results: Results) -> Table:
     if not results.speedups:
         return []
     unit = {"steps": "steps", "flops": "FLOPs", "seconds": "seconds"}[results.match]
-    table = [["", f"{results.measure.title} by steps", f"speedup at equal loss, in {unit}"]]
+    table = [["", f"{results.metric.title} by steps", f"speedup at equal loss, in {unit}"]]
     for entry in results.speedups:
         losses = ", ".join(f"{steps:,}: {loss:.4f}" for steps, loss in entry.budgets.items())
         table.append([entry.label, losses, ABSENT if not entry.speedup else str(entry.speedup)])
@@ -146,7 +149,7 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
     """Return the speedups as names and numbers."""
     return [
         {
-            "entry": entry.label,
+            "label": entry.label,
             "losses": {str(steps): loss for steps, loss in entry.budgets.items()},
             **{
                 name: number if number and math.isfinite(number) else None
@@ -162,7 +165,7 @@ def as_text(results: Results) -> str:
     """For a terminal."""
     tables = field_table(results), result_table(results), speedup_table(results)
     parts = [*map(_aligned, tables)]
-    parts += ["\n".join(results.verdicts), "\n".join(f"note: {n}" for n in results.notes)]
+    parts += ["\n".join(results.conclusions), "\n".join(f"note: {n}" for n in results.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -186,7 +189,7 @@ def as_markdown(results: Results) -> str:
     ):
         lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
         parts.append("\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines))
-    sentences = [*results.verdicts, *(f"Note: {note}" for note in results.notes)]
+    sentences = [*results.conclusions, *(f"Note: {note}" for note in results.notes)]
     if sentences:
         parts.append("\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences))
     return "\n\n".join(parts) + "\n"
@@ -207,15 +210,15 @@ def as_csv(results: Results) -> str:
 
 
 def as_json(results: Results) -> str:
-    """All there is: also the measure of each seed, and the sentences."""
+    """All there is: also the metric of each seed, and the sentences."""
     content = {
-        "measure": results.measure.name,
-        "unit": results.measure.unit,
-        "lower_is_better": results.measure.lower,
-        "entries": records(results),
+        "metric": results.metric.name,
+        "unit": results.metric.unit,
+        "lower_is_better": results.metric.lower,
+        "runs": records(results),
         "match": results.match,
         "speedups": speedup_records(results),
-        "sentences": results.verdicts,
+        "conclusions": results.conclusions,
         "notes": results.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -236,7 +239,7 @@ def _in_markdown(text: str) -> str:
 
 def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
     """One page with everything, nothing from a network; of each picture a caption and the PNG."""
-    labels = [row.label for row in results.rows]
+    labels = [run.label for run in results.runs]
     title = f"Compared: {', '.join(labels)}"
     if len(title) > LONGEST:
         title = f"Compared: {len(labels)} runs"
@@ -258,7 +261,7 @@ def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{_list(results.verdicts)}{''.join(parts)}</body></html>\n"
+        f"<h1>{html.escape(title)}</h1>{_list(results.conclusions)}{''.join(parts)}</body></html>\n"
     )
 
 

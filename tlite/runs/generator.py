@@ -171,7 +171,7 @@ class TextRun(Run):
         """Print the loss over every token of a split."""
         if split == "test":
             raise UserError("a text has no test split: training or validation")
-        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
+        from tlite.comparison.blocks import scores_of_one_run  # SciPy is slow to import
         from tlite.runs.reporting import interval
 
         parameters, step = self.parameters(checkpoint)
@@ -182,7 +182,7 @@ class TextRun(Run):
         print(f"{line}, {count:,} {self.tokenizer.unit}s")
         if name := self.ensemble_name(replica):
             print(self.line(f"{name}:", self.evaluate_ensemble(parameters, batches), split))
-        if table := tabulate_one(ExampleScores.from_rows(step, sums), "loss"):
+        if table := scores_of_one_run(ExampleScores.from_rows(step, sums), "loss"):
             print(interval(table.run, "text", ".4f"))
 
 

@@ -22,7 +22,7 @@ def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str
 
     seeds, number = scores.shape
     mean = Difference(scores.mean(), variance(scores), (seeds, seeds), examples=number)
-    half_width, (by_seeds, by_examples) = mean.half_width, mean.parts
+    half_width, (by_seeds, by_examples) = mean.half_width, mean.half_widths_by_source
     if half_width is None:
         return f"95 % for {new_examples(examples)}, with this seed: ± {by_examples:{style}}"
     parts = f"(seeds {by_seeds:{style}}, {examples} {by_examples:{style}})"

@@ -27,7 +27,6 @@ import numpy as np
 import tlite.distributed as distributed
 from tlite.comparison.flops import GENERATOR
 from tlite.comparison.halving import losses_by_example, rungs, survivors
-from tlite.comparison.rows import read_rows
 from tlite.comparison.search_space import (
     Change,
     Range,
@@ -39,6 +38,7 @@ from tlite.comparison.search_space import (
     sample_space,
 )
 from tlite.comparison.study import Variant, variants_from_json
+from tlite.comparison.summaries import read_summaries
 from tlite.config import override, to_dict
 from tlite.errors import (
     RunFailed,
@@ -453,7 +453,7 @@ def make_line(
     if scores is not None:
         by_seed = (scores.sums["loss"].sum(1) / scores.count.sum()).tolist()
         loss = by_seed if np.isfinite(by_seed).all() else None
-    row = read_rows([folder])[0][0] if (folder / RUN).is_file() else None
+    row = read_summaries([folder])[0][0] if (folder / RUN).is_file() else None
     step = scores.step if scores is not None else row.step if row else 0
     flops = row and row.flops_per_step and row.flops_per_step * step * len(tuning.seeds)
     seconds = 60 * float(row.minutes[-1]) if row and row.rates else None

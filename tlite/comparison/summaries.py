@@ -27,7 +27,7 @@ from tlite.training.metrics import is_finished, iterate_metrics, validation_scor
 from tlite.training.run_dir import RUN, experiment_fields, read_config
 
 
-class Measure(NamedTuple):
+class Metric(NamedTuple):
     """What a validation finds, by its name in metrics.jsonl, and how it is told."""
 
     name: str
@@ -42,7 +42,7 @@ class Measure(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class RunSummary:
     """A run among those that are compared: of models that differ in their seed only."""
 
     label: str
@@ -76,66 +76,66 @@ class Row:
         tokens = self.tokens_per_step * self.training.seeds
         return np.cumsum(tokens / np.array([*self.rates.values()])) / 60
 
-    def values(self, measure: Measure, step: int | None = None) -> dict[int, float]:
-        """Scores by seed, in the measure's unit, at a step or the last validation; {} if unknown.
+    def values(self, metric: Metric, step: int | None = None) -> dict[int, float]:
+        """Scores by seed, in the metric's unit, at a step or the last validation; {} if unknown.
 
         The score at the best step is biased: the same validation has chosen that step.
         """
         line = self.validations.get(self.last_validation if step is None else step, {})
-        found = _by_replica(line, measure.name)
+        found = _by_replica(line, metric.name)
         pairs = zip(self.training.seed_range, found, strict=False)
-        return {} if None in found else {seed: measure.scale * value for seed, value in pairs}
+        return {} if None in found else {seed: metric.scale * value for seed, value in pairs}
 
-    def curve(self, measure: Measure) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
-        """Steps of validations, and the measure by model as metrics.jsonl has it."""
-        found = {step: _by_replica(line, measure.name) for step, line in self.validations.items()}
+    def curve(self, metric: Metric) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
+        """Steps of validations, and the metric by model as metrics.jsonl has it."""
+        found = {step: _by_replica(line, metric.name) for step, line in self.validations.items()}
         found = {step: values for step, values in found.items() if None not in values}
         values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
         return np.array([*found], int), values
 
 
-def common_steps(row: Row, reference: Row) -> tuple[int | None, int | None]:
+def common_steps(run: RunSummary, reference: RunSummary) -> tuple[int | None, int | None]:
     """Steps at which two runs are compared, which no score has chosen.
 
     Each run's last validation if both have ended; else the last step at which both were validated.
     """
-    if row.finished and reference.finished:
-        return row.last_validation, reference.last_validation
-    regular = ({*filter(r.training.is_eval_step, r.validations)} for r in (row, reference))
+    if run.finished and reference.finished:
+        return run.last_validation, reference.last_validation
+    regular = ({*filter(r.training.is_eval_step, r.validations)} for r in (run, reference))
     step = max(set.intersection(*regular), default=None)
     return step, step
 
 
-def shares_initial_values(row: Row, reference: Row) -> bool:
+def shares_initial_values(run: RunSummary, reference: RunSummary) -> bool:
     """True if models of one seed draw the same initial values: arrays of the same names and sizes.
 
     Seeds are paired only then. What is drawn depends on the seed and the arrays; other models take
     other numbers from the same seed, and pairing would cost half of the degrees of freedom.
     """
-    return row.sizes == reference.sizes and bool(row.sizes)
+    return run.sizes == reference.sizes and bool(run.sizes)
 
 
-def read_rows(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
+def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
     """Run folders and the variants of studies, in their order, and a sentence for each variant that
     has not begun, or has failed before.
 
     Raises:
         UserError: a folder is neither, or can't be read.
     """
-    rows, missing = [], []
+    runs, missing = [], []
     for folder, name in zip(folders, _short_names(folders), strict=True):
         if not is_study(folder):
-            rows.append(_read(folder, name))
+            runs.append(_read(folder, name))
             continue
         study = f"{name}/" if len(folders) > 1 else ""
         for variant in read_study(folder).variants:
-            label, run = study + variant.name, folder / variant.run
-            if (run / RUN).is_file():
-                rows.append(_read(run, label, variant.failed or ""))
+            label, run_folder = study + variant.name, folder / variant.run
+            if (run_folder / RUN).is_file():
+                runs.append(_read(run_folder, label, variant.failed or ""))
             else:
                 why = "has not begun" if variant.failed is None else f"failed: {variant.failed}"
                 missing.append(f"{label} {why}")
-    return rows, missing
+    return runs, missing
 
 
 def _short_names(folders: Sequence[Path]) -> list[str]:
@@ -147,7 +147,7 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
             return names
 
 
-def _read(folder: Path, label: str, failed: str = "") -> Row:
+def _read(folder: Path, label: str, failed: str = "") -> RunSummary:
     """A run's config and metrics, of which lines that a kill has cut short are passed over."""
     of_config = _read_config(folder)
     training, validations, rates, diverged = of_config["training"], {}, {}, None
@@ -169,7 +169,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
     regular = [line for line in lines if training.is_eval_step(line["step"]) and not failed]
     scores = [(validation_score(training, line), line["step"]) for line in regular]
     finite = [pair for pair in scores if pair[0] < math.inf]
-    return Row(
+    return RunSummary(
         label=printable(" ".join(label.split())),
         folder=folder,
         **of_config,
@@ -187,7 +187,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """The fields of a `Row` that config.json decides."""
+    """The fields of a `RunSummary` that config.json decides."""
     if not os.path.isfile(folder / RUN):
         lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")

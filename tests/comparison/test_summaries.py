@@ -11,9 +11,9 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, RATE, TRANSLATOR, fake_run, fake_study
 from tests.helpers.runs import varied
-from tlite.comparison.comparable import MEASURES
+from tlite.comparison.comparable import METRICS
 from tlite.comparison.flops import flops_of_generator
-from tlite.comparison.rows import common_steps, read_rows, shares_initial_values
+from tlite.comparison.summaries import common_steps, read_summaries, shares_initial_values
 from tlite.config import to_dict
 from tlite.models import (
     Attention,
@@ -30,11 +30,11 @@ from tlite.training.metrics import summarize_seeds
 
 D, F, T, V = 8, 32, 8, 11
 BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # queries, keys and values have no biases
-LOSS = MEASURES["loss"]
+LOSS = METRICS["loss"]
 
 
 def read(*folders):
-    return read_rows(folders)[0]
+    return read_summaries(folders)[0]
 
 
 def change_config(run, **fields):
@@ -53,11 +53,11 @@ def test_a_study_stands_for_its_variants(tmp_path):
     for run in ("base", "rms"):
         fake_run(study / run)
     variants = {"layer": "base", "rms norm": "rms", "later": "later"}
-    rows, missing = read_rows([fake_study(study, variants, failed=["broken"])])
-    assert [(r.label, r.folder.name) for r in rows] == [("layer", "base"), ("rms norm", "rms")]
+    runs, missing = read_summaries([fake_study(study, variants, failed=["broken"])])
+    assert [(r.label, r.folder.name) for r in runs] == [("layer", "base"), ("rms norm", "rms")]
     assert missing == ["later has not begun", "broken failed: it was not finite"]
-    rows, missing = read_rows([study, fake_run(tmp_path / "run")])
-    assert [row.label for row in rows] == ["study/layer", "study/rms norm", "run"]
+    runs, missing = read_summaries([study, fake_run(tmp_path / "run")])
+    assert [run.label for run in runs] == ["study/layer", "study/rms norm", "run"]
     assert missing[0] == "study/later has not begun"
 
 
@@ -105,10 +105,10 @@ def training(step, *losses, rate=RATE):
 
 
 def test_a_finished_run_has_its_last_values_and_its_curve(tmp_path):
-    (row,) = read(fake_run(tmp_path / "r", varied(GENERATOR, seed=5), final=[1.0, 2.0, 3.0]))
-    assert (row.step, row.finished, row.best_step, row.diverged) == (40, True, 40, None)
-    assert row.values(LOSS) == {5: 1.0, 6: 2.0, 7: 3.0}
-    steps, values = row.curve(LOSS)
+    (run,) = read(fake_run(tmp_path / "r", varied(GENERATOR, seed=5), final=[1.0, 2.0, 3.0]))
+    assert (run.step, run.finished, run.best_step, run.diverged) == (40, True, 40, None)
+    assert run.values(LOSS) == {5: 1.0, 6: 2.0, 7: 3.0}
+    steps, values = run.curve(LOSS)
     assert steps.tolist() == [10, 20, 30, 40]
     np.testing.assert_allclose(values[1], np.array([1.0, 2.0, 3.0]) * 1.25)
 
@@ -116,10 +116,10 @@ def test_a_finished_run_has_its_last_values_and_its_curve(tmp_path):
 @pytest.mark.parametrize(("until", "best"), [(25, 20), (5, None), (0, None)])
 def test_an_unfinished_run_has_the_steps_so_far(tmp_path, until, best):
     folder = fake_run(tmp_path / "r", until=until)
-    (row,) = read(folder)
-    assert (row.step, row.finished, row.best_step) == (until, False, best)
-    assert bool(row.values(LOSS)) == (best is not None)
-    assert len(row.minutes) == until
+    (run,) = read(folder)
+    assert (run.step, run.finished, run.best_step) == (until, False, best)
+    assert bool(run.values(LOSS)) == (best is not None)
+    assert len(run.minutes) == until
     (folder / "metrics.jsonl").unlink()
     assert read(folder)[0].step == 0
 
@@ -138,20 +138,20 @@ def test_an_unfinished_run_has_the_steps_so_far(tmp_path, until, best):
 )
 def test_the_best_step_is_that_of_the_best_checkpoint(tmp_path, lines, best):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
-    row = write(folder, *(validation(*line) for line in lines))
-    assert row.best_step == best
+    run = write(folder, *(validation(*line) for line in lines))
+    assert run.best_step == best
     losses_by_step = {step: losses for step, *losses in lines}
-    assert row.values(LOSS, best) == dict(enumerate(losses_by_step[best]))
+    assert run.values(LOSS, best) == dict(enumerate(losses_by_step[best]))
 
 
 def test_scores_are_those_of_the_last_scheduled_validation(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
     lines = [(10, 1.0, 1.0), (20, 2.0, 3.0), (27, 1.5, 1.5)]
-    row = write(folder, *(validation(*line) for line in lines))
-    assert (row.last_validation, row.best_step) == (20, 10)
-    assert row.values(LOSS) == {0: 2.0, 1: 3.0}
-    row = write(folder, validation(10, 1.0, 1.0), validation(20, 2.0, np.nan))
-    assert (row.last_validation, row.values(LOSS)) == (20, {})
+    run = write(folder, *(validation(*line) for line in lines))
+    assert (run.last_validation, run.best_step) == (20, 10)
+    assert run.values(LOSS) == {0: 2.0, 1: 3.0}
+    run = write(folder, validation(10, 1.0, 1.0), validation(20, 2.0, np.nan))
+    assert (run.last_validation, run.values(LOSS)) == (20, {})
 
 
 def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
@@ -173,23 +173,23 @@ def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
             for i, model in enumerate(models)
         )
     )
-    assert [shares_initial_values(row, first) for row in others] == [True, False, False]
+    assert [shares_initial_values(run, first) for run in others] == [True, False, False]
 
 
 def test_best_metric_selects_the_best_step(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, best_metric="accuracy"))
     lines = validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4])
-    row = write(folder, *lines)
-    assert (row.best_step, row.values(MEASURES["accuracy"])) == (20, {0: 40.0})
-    assert row.values(LOSS) == {0: 2.0}
+    run = write(folder, *lines)
+    assert (run.best_step, run.values(METRICS["accuracy"])) == (20, {0: 40.0})
+    assert run.values(LOSS) == {0: 2.0}
 
 
 def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
     folder, nan = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2)), float("nan")
-    row = write(folder, validation(10, 5.0, 1.0), training(11, 5.0, nan), training(12, nan, nan))
-    assert (row.diverged, row.values(LOSS), row.best_step) == ((11, [1]), {}, None)
-    assert row.failed == "the training loss of seed 1 is not finite at step 11"
-    assert len(row.curve(LOSS)[0]) == 0
+    run = write(folder, validation(10, 5.0, 1.0), training(11, 5.0, nan), training(12, nan, nan))
+    assert (run.diverged, run.values(LOSS), run.best_step) == ((11, [1]), {}, None)
+    assert run.failed == "the training loss of seed 1 is not finite at step 11"
+    assert len(run.curve(LOSS)[0]) == 0
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
 )
 def test_truncated_and_foreign_lines_are_ignored(tmp_path, line):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    row = write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
-    assert (row.best_step, row.values(LOSS), row.diverged) == (10, {0: 1.0, 1: 2.0}, None)
+    run = write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
+    assert (run.best_step, run.values(LOSS), run.diverged) == (10, {0: 1.0, 1: 2.0}, None)
 
 
 def test_minutes_count_the_tokens_of_all_seeds(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=3))
-    row = write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
-    minutes = row.tokens_per_step * 3 / 60  # of a step, at one token per second
-    np.testing.assert_allclose(row.minutes, [minutes / 60, minutes / 20])
+    run = write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
+    minutes = run.tokens_per_step * 3 / 60  # of a step, at one token per second
+    np.testing.assert_allclose(run.minutes, [minutes / 60, minutes / 20])
 
 
 # Costs
@@ -219,10 +219,10 @@ def test_minutes_count_the_tokens_of_all_seeds(tmp_path):
 
 def cost(tmp_path, experiment):
     """Return the number of parameters, and tokens and FLOPs of a step."""
-    (row,) = read(fake_run(tmp_path / "r", experiment, until=0))
+    (run,) = read(fake_run(tmp_path / "r", experiment, until=0))
     shapes = jax.eval_shape(lambda: make_model(experiment.model, rng=jax.random.key(0)))
-    assert row.parameters == sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    return row.parameters, row.tokens_per_step, row.flops_per_step
+    assert run.parameters == sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return run.parameters, run.tokens_per_step, run.flops_per_step
 
 
 def test_a_generator_costs_what_the_plan_says(tmp_path):
@@ -270,16 +270,16 @@ def test_parameters_of_user_code_are_read_from_a_checkpoint(tmp_path):
     function["sha256"] = {"gone.py": "0" * 64}
     model = to_dict(GENERATOR.model) | {"norm": {"kind": "NormFunction", "function": function}}
     folder = change_config(fake_run(tmp_path / "custom"), model=model)
-    (row,) = read(folder)
-    assert row.parameters is row.flops_per_step is None
-    assert row.values(LOSS)
+    (run,) = read(folder)
+    assert run.parameters is run.flops_per_step is None
+    assert run.values(LOSS)
     shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
     state = {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
         checkpoints.save(10, state, 1.0)
-    (row,) = read(folder)
-    assert (row.parameters, row.tokens_per_step, row.flops_per_step) == expected
+    (run,) = read(folder)
+    assert (run.parameters, run.tokens_per_step, run.flops_per_step) == expected
     for path in (folder / "checkpoints" / "10").rglob("*"):
         if path.is_file() and path.name != "metrics":
             path.write_bytes(b"{")
