@@ -20,7 +20,7 @@ help:
 	@echo "make test               the tests that a change needs; make test-all: every one"
 	@echo "make test-newest        the numerical ones on the newest Python that is installed"
 	@echo "make test-versions      them with other versions of Python and of packages"
-	@echo "make attack             kill, fill, damage and mistype for MINUTES=15, from SEED=0"
+	@echo "make attack             kill and damage runs for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
 	@echo "make record-shakespeare few parameters, Muon and convolutions, five seeds; also"

@@ -12,11 +12,9 @@ import jax
 import jaxtyping
 import pytest
 
-from tests.helpers import suite
-
 # No deadline, because first calls compile.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=200)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 # In the background or under nohup, this process and its children would ignore some signals.
@@ -84,8 +82,20 @@ def data_folder() -> Path:
     return folder
 
 
-def pytest_configure(config) -> None:
-    config.pluginmanager.register(suite.Skips())
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return fail_skipped_in_ci((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return fail_skipped_in_ci((yield))
+
+
+def fail_skipped_in_ci(report):
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longrepr}"
+    return report
 
 
 def pytest_collection_modifyitems(items) -> None:

@@ -24,7 +24,7 @@ SECONDS = 60  # for all processes to end after a signal
 def kills(case: Case) -> None:
     """Kill a run five to ten times."""
     kinds = [kind for kind in case.workspace.kinds if kind != "study"]
-    kill_repeatedly(case, kinds[case.number % len(kinds)], 5, 10)
+    kill_repeatedly(case, case.rng.choice(kinds), 5, 10)
 
 
 def study(case: Case) -> None:

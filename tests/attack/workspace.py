@@ -98,15 +98,11 @@ class Case:
 
     workspace: Workspace
     folder: Path
-    number: int
     rng: random.Random
     row: str = ""
     """Row of the table that counts it."""
     tried: int = 1
     fault: str = ""
-    note: str = ""
-    possible: bool = True
-    """False if this machine does not allow the case."""
     action: str = ""
     """What is being done, to be printed with a fault."""
 

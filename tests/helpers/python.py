@@ -32,9 +32,10 @@ def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-# A process that imports slow modules once, and forks for each command that it reads.
+# A process that imports slow modules once, and forks for each command that it reads. A command that
+# takes too long prints what its threads do.
 FORKS = """
-import json, os, sys, traceback
+import faulthandler, json, os, sys, traceback
 import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.runs.run
 sys.argv[0] = tlite.__main__.__file__
 for line in sys.stdin:
@@ -44,6 +45,7 @@ for line in sys.stdin:
         continue
     for number, path in enumerate([os.devnull, *paths]):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    faulthandler.dump_traceback_later(300, exit=True)
     code = 1
     try:
         code = tlite.cli.main(words)

@@ -184,7 +184,7 @@ def test_my_experiment_trains_each_variant_and_compares_them(clone):
     assert clone.run(MINE).code == 0
     study = clone.folder / "runs" / "mine"
     first, *others = json.loads((study / "comparison" / "comparison.json").read_text())["runs"]
-    names = [entry["entry"] for entry in (first, *others)]
+    names = [entry["label"] for entry in (first, *others)]
     assert names == ["demo", "ALiBi", "AdamW", "linear", "PolyLoss", "orthogonal"]
     assert (first["finished"], first["seeds"]) == (True, 2)
     for entry in others:  # each change has an effect, which is compared with the demo
