@@ -5,13 +5,15 @@ import pytest
 
 from experiments.tools.coverage import autoregressive, scenes, text_coverage
 from tlite.comparison.blocks import (
+    PairedScores,
     block_length,
     in_blocks,
     num_blocks,
     pair_scores,
     ratio_by_example,
 )
-from tlite.comparison.statistics import variance
+from tlite.comparison.statistics import difference, variance
+from tlite.text.subwords import bleu_by_sentence
 from tlite.training.metrics import ExampleScores
 
 
@@ -42,6 +44,38 @@ def test_a_ratio_is_as_uncertain_as_new_examples_make_it():
         ratios.append(sums.sum() / count.sum())
         variances.append(variance(ratio_by_example(sums, count)).examples)
     assert np.mean(variances) == pytest.approx(np.var(ratios), rel=0.1)
+
+
+def bleu_scores(rng, seeds, difficulty, ease):
+    """Return scores (S, N) of sentences of 3 to 12 words, of which translations lack up to one."""
+    number = len(difficulty)
+    lengths = np.random.default_rng(0).integers(3, 13, number)
+    present = lengths - (rng.random((seeds, number)) < 0.4)
+    seed_noise = 0.03 * rng.standard_normal((seeds, 1))
+    share = 1 / (1 + np.exp(-(ease + difficulty + seed_noise)))[..., None]
+    is_right = (rng.random((seeds, number, 12)) < share) & (np.arange(12) < present[..., None])
+    windows = [np.lib.stride_tricks.sliding_window_view(is_right, k, -1) for k in range(1, 5)]
+    matches = [window.all(-1).sum(-1) for window in windows]
+    totals = [np.maximum(present - k, 0) for k in range(4)]
+    references = np.broadcast_to(lengths, present.shape)
+    statistics = np.stack([present, references, *matches, *totals], -1).astype(float)
+    return np.stack([*map(bleu_by_sentence, statistics)])
+
+
+def test_intervals_of_bleu_cover_over_seeds_and_sentences():
+    """The linearised scores have the variance of a bootstrap over sentences."""
+    pytest.importorskip("sacrebleu")
+    rng, studies, covered = np.random.default_rng(0), 200, 0
+    ease = 0.8, 1.0
+    population = np.random.default_rng(1).standard_normal(20_000)
+    truth = np.subtract(*(bleu_scores(rng, 20, population, e).mean() for e in ease))
+    for _ in range(studies):
+        difficulty = rng.standard_normal(150)
+        one, other = (bleu_scores(rng, 10, difficulty, e) for e in ease)
+        by_seed = (dict(enumerate(scores.mean(1))) for scores in (one, other))
+        result = difference(*by_seed, PairedScores(one, other, 1.0), paired=False)
+        covered += abs(result.mean - truth) <= result.half_width
+    assert 0.92 <= covered / studies <= 0.985
 
 
 @pytest.mark.parametrize(

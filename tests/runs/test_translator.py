@@ -26,7 +26,7 @@ from tlite.runs import Run, TranslatorRun
 from tlite.runs.models import load_run
 from tlite.runs.translator import encode_sources
 from tlite.text.subwords import END_ID
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import read_example_scores, read_metrics
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
@@ -99,6 +99,10 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert all(0 <= line["bleu"] <= 100 for line in lines)
+    for name in ("bleu", "exact_match"):  # of two of the sentences, for `tlite compare`
+        scores = read_example_scores(trained.dir.path).sums[name]
+        np.testing.assert_allclose(scores[:, :2].mean(1), lines[-1][f"{name}_replicas"], atol=1e-9)
+        assert np.isnan(scores[:, 2:]).all()
     assert {path.name for path in trained.dir.plots.iterdir()} >= {"loss.png", "bleu.png"}
     (sample,) = trained.dir.samples.iterdir()
     lines = sample.read_text(encoding="utf-8").splitlines()

@@ -9,7 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
-from tlite.text.subwords import END_ID, PAD_ID, SPECIALS, START_ID, bleu, exact_match
+from tlite.text.subwords import (
+    END_ID,
+    PAD_ID,
+    SPECIALS,
+    START_ID,
+    bleu,
+    bleu_by_sentence,
+    bleu_statistics,
+    exact_match,
+)
 
 TEXTS = [
     "The lower the tower, the wider the view; the widest tower is the lowest.",
@@ -144,6 +153,16 @@ def test_bleu_has_a_brevity_penalty_and_a_lowercase_option():
     assert score == pytest.approx(100)
     assert "tok:13a" in signature
     assert "case:lc" in signature
+
+
+@pytest.mark.parametrize(
+    "hypotheses",
+    [REFERENCES, ["The cat sat on a mat", "It is raining"], ["The cat", "raining"], ["", ""]],
+)
+def test_scores_of_sentences_have_the_mean_of_corpus_bleu(hypotheses):
+    pytest.importorskip("sacrebleu")
+    scores = bleu_by_sentence(bleu_statistics(hypotheses, REFERENCES))
+    assert scores.mean() == pytest.approx(bleu(hypotheses, REFERENCES)[0])
 
 
 def test_exact_match_is_the_share_of_equal_texts():

@@ -98,10 +98,18 @@ def block_length(scores: Float[np.ndarray, "W"]) -> float:
 def sums_and_counts(
     examples: ExampleScores, metric: str
 ) -> tuple[Float[np.ndarray, "S W"] | None, Float[np.ndarray, "W"]]:
-    """Numerator and denominator of the metric; bits per byte are nats / log 2 over bytes."""
+    """Return numerator and denominator of a metric for each example.
+
+    Bits per byte are nats / log 2 over bytes. BLEU and exact match are means over the sentences
+    that were translated; the scores of others are NaN.
+    """
     if metric == "bits_per_byte" and "bytes" in examples.sums:
         return examples.sums["loss"] / math.log(2), examples.sums["bytes"][0]
-    return examples.sums.get(metric), examples.count
+    sums = examples.sums.get(metric)
+    if sums is None or not metric.endswith(("bleu", "exact_match")):
+        return sums, examples.count
+    is_scored = ~np.isnan(sums[0])
+    return sums[:, is_scored], np.ones(is_scored.sum())
 
 
 def in_blocks(

@@ -18,7 +18,15 @@ from tlite.models import Seq2Seq
 from tlite.runs.reporting import spread
 from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
 from tlite.text import PairTokenizer, Tokenizer
-from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
+from tlite.text.subwords import (
+    PAD_ID,
+    START_ID,
+    bleu,
+    bleu_by_sentence,
+    bleu_statistics,
+    exact_match,
+    pad_tokens,
+)
 from tlite.training import Task
 from tlite.training.loop import validate
 from tlite.training.run_dir import RunDir
@@ -98,16 +106,30 @@ class TranslatorRun(ExamplesRun):
 
     def extra_metrics(self, parameters, means) -> dict[str, np.ndarray]:
         """Return BLEU and exact match of greedy translations of the first validation pairs."""
+        scores = self.sentence_scores(parameters)
+        return {name: by_sentence.mean(1) for name, by_sentence in scores.items()}
+
+    def sentence_scores(self, parameters: dict) -> dict[str, np.ndarray]:
+        """Return linearised BLEU and exact match of each of the first validation pairs (M, N)."""
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         models = self.trainer.models(parameters)
         outputs = [self.translations(model, texts, beam=1) for model in models]
+        statistics = [bleu_statistics(output, references) for output in outputs]
         return {
-            "bleu": np.array([bleu(output, references)[0] for output in outputs]),
-            "exact_match": np.array([exact_match(output, references) for output in outputs]),
+            "bleu": np.stack([*map(bleu_by_sentence, statistics)]),
+            "exact_match": np.equal(outputs, references).astype(float),
         }
+
+    def sums_by_example(self, parameters: dict, batches) -> dict[str, np.ndarray]:
+        """Return also the scores of sentences, NaN for pairs that are not translated."""
+        sums = super().sums_by_example(parameters, batches)
+        for name, scores in self.sentence_scores(parameters).items():
+            sums[name] = np.full(sums["count"].shape, np.nan)
+            sums[name][:, : scores.shape[1]] = scores
+        return sums
 
     def translations(self, model, texts: Sequence[str], **search) -> list[str]:
         """Return the best translation of each text."""

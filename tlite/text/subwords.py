@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from tlite.errors import needs_extra
 from tlite.text.tokenizer import Tokenizer, pad
@@ -224,6 +225,39 @@ def bleu(
     metric = BLEU(lowercase=lowercase, tokenize="13a")
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return score, str(metric.get_signature())
+
+
+def bleu_statistics(
+    hypotheses: Sequence[str], references: Sequence[str]
+) -> Float[np.ndarray, "N 10"]:
+    """Return what BLEU sums over sentences: numbers of words, n-gram matches and n-grams."""
+    with needs_extra("text"):
+        from sacrebleu.metrics import BLEU
+    metric, pairs = BLEU(tokenize="13a"), zip(hypotheses, references, strict=True)
+    scores = (metric.corpus_score([hypothesis], [[reference]]) for hypothesis, reference in pairs)
+    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], float)
+
+
+def bleu_by_sentence(statistics: Float[np.ndarray, "N 10"]) -> Float[np.ndarray, "N"]:
+    """Return linearised scores of sentences, whose mean is corpus BLEU B (0 to 100).
+
+        d_n = B + N B (sum_k (m_kn / M_k - t_kn / T_k) / 4 + [C < R] (R c_n / C - r_n) / C)
+
+    Sentence n has c_n words, its reference r_n, and m_kn of its t_kn k-grams match; capitals are
+    sums. The variance of the mean of d_n is that of B over new sentences (Efron 1982, "The
+    jackknife, the bootstrap and other resampling plans": the infinitesimal jackknife).
+    """
+    with needs_extra("text"):
+        from sacrebleu.metrics import BLEU
+    sums = statistics.sum(0)
+    (length, reference_length), matches, totals = np.split(sums, [2, 6])
+    whole = [[*map(int, counts)] for counts in (matches, totals)]
+    score = BLEU.compute_bleu(*whole, int(length), int(reference_length), "exp").score
+    changes = statistics / np.maximum(sums, 1)
+    slopes = np.where(matches > 0, changes[:, 2:6] - changes[:, 6:], 0.0).mean(1)
+    if length < reference_length:
+        slopes += reference_length / max(length, 1) * (changes[:, 0] - changes[:, 1])
+    return score + score * len(statistics) * slopes
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
