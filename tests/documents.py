@@ -13,6 +13,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from experiments.tools import tables as results
@@ -84,12 +85,13 @@ def unknown_output(document: Path) -> list[str]:
     return [f"{document.name}: neither a command nor in a log: {line}" for line in unknown]
 
 
-def help_text(words: list[str]) -> str:
-    """Return the output of `tlite ... --help`, empty if it fails."""
+@cache
+def help_text(words: str) -> str:
+    """Return the output of `tlite WORDS --help`, empty if it fails."""
     from tlite.cli import main
 
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        code = main([*words, "--help"])
+        code = main([*words.split(), "--help"])
     return output.getvalue() if code == 0 else ""
 
 
@@ -115,7 +117,7 @@ def command_error(command: str, targets: set[str]) -> str | None:
     elif name in ("train", "plan"):  # help lists the options of the experiment, here or in demo
         experiment = words[1] if len(words) > 1 and words[1].islower() else "demo"
         name += " demo" if experiment.endswith(".py") else f" {experiment}"
-    if not (text := help_text(name.split())):
+    if not (text := help_text(name)):
         return f"tlite {name} --help fails"
     options = {word.split("=")[0] for word in words if word.startswith("--")}
     unknown = [o for o in sorted(options) if not re.search(rf"{re.escape(o)}(?![\w-])", text)]

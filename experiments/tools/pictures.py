@@ -74,10 +74,10 @@ def save(name: str, draw: Callable[[], Figure]) -> None:
 def comparison() -> Figure:
     """Learning curves of a study: mean over seeds with a band of one standard deviation."""
     figure, ((axes,),) = new_figure(3.4)
-    for entry in json.loads((RESULTS / "study.json").read_text())["entries"]:
+    for entry in json.loads((RESULTS / "study.json").read_text())["runs"]:
         steps, values = entry["curve"]["steps"], np.array(entry["curve"]["values"])
         mean, spread = values.mean(1), values.std(1, ddof=1)
-        norm, positions = entry["entry"].split()
+        norm, positions = entry["label"].split()
         style = "-" if norm == "pre_norm" else "--"
         colour = COLOURS[["learned", "sinusoidal", "rotary"].index(positions)]
         label = f"{norm.replace('_', '-')}, {positions}"

@@ -162,7 +162,7 @@ def variants(name: str) -> list[str]:
     Seeds are paired if variants have equally many parameters. The interval for new seeds and text
     is that of `tlite compare`; it is left out if it was computed before 25 November 2026.
     """
-    entries = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["entries"]
+    entries = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["runs"]
     scores = [{int(seed): value for seed, value in e["values"].items()} for e in entries]
     rows = []
     for entry, values in zip(entries, scores, strict=True):
@@ -174,7 +174,7 @@ def variants(name: str) -> list[str]:
             correlation = f"{found.correlation:.2f}"
             both = f"± {entry['half_width']:.3f}" if "correlation" in entry else both
         loss = f"{entry['mean']:.3f} ({np.std([*values.values()], ddof=1):.3f})"
-        cells = entry["entry"], f"{entry['parameters']:,}", loss, change, seeds, both, correlation
+        cells = entry["label"], f"{entry['parameters']:,}", loss, change, seeds, both, correlation
         rows.append(row(*cells, entry["seeds"]))
     header = ["", "parameters", "validation loss, nats, mean (SD)", "minus the first", OVER_SEEDS]
     return table([*header, OVER_BOTH, "correlation by seed", "seeds"], rows, name)

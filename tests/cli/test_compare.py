@@ -47,7 +47,7 @@ def test_two_runs_are_compared(works, trained, faster, tmp_path):
 
 
 def test_the_same_run_twice_has_the_same_numbers(works, tmp_path):
-    assert "run and run: the same numbers" in works("compare {run} {run} --to here")
+    assert "run vs run: identical scores" in works("compare {run} {run} --to here")
 
 
 def test_json_is_all_that_is_printed(tlite):

@@ -18,7 +18,7 @@ WRITTEN = [
     "comparison.csv", "comparison.json", "comparison.md", "curves-flops.png",
     "curves-minutes.png", "curves-steps.png", "curves-tokens.png", "differences.png", "index.html",
 ]  # fmt: skip
-BETTER = "is 0.110 ± 0.025 (over seeds, on these texts) nats better than"
+BETTER = "better, difference -0.110 nats, 95 % CI [-0.135, -0.085] (3 paired seeds"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_rerun_replaces_its_files_and_no_run_changes(runs, tmp_path, capsys):
     output, before = tmp_path / "to" / "there", [contents(run) for run in runs]
     compare(runs, output)
     printed = capsys.readouterr().out
-    assert f"b {BETTER} a, 3 paired seeds" in printed
+    assert f"b vs a: {BETTER})" in printed
     assert f"written into {output}: " in printed
     assert file_names(output) == WRITTEN
     (output / "mine.txt").write_text("kept")
@@ -67,10 +67,10 @@ def test_runs_get_a_new_folder_each_time_and_a_study_its_own(runs, tmp_path, cap
     assert [file_names(folder) for folder in folders] == [WRITTEN] * 2
     study = fake_study(tmp_path, {"base": "a", "rms": "b"})
     compare([study])
-    assert f"rms {BETTER} base" in capsys.readouterr().out
+    assert f"rms vs base: {BETTER})" in capsys.readouterr().out
     assert file_names(study / "comparison") == WRITTEN
     compare([study, runs[1]], tmp_path / "both")
-    assert "b is 0.110" in capsys.readouterr().out
+    assert f"b vs {tmp_path.name}/base: {BETTER}" in capsys.readouterr().out
 
 
 def test_required_seeds_are_printed_for_a_smallest_effect_only(runs, tmp_path, capsys):
@@ -113,7 +113,7 @@ def test_a_failed_write_keeps_old_files_and_prints_the_table(runs, tmp_path, mon
     monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
     assert "No space left on device" in complaint(compare, runs, output)
     assert before == {path: path.read_bytes() for path in output.glob("[!.]*")}
-    assert "b is 0.110" in capsys.readouterr().out
+    assert f"b vs a: {BETTER}" in capsys.readouterr().out
 
 
 def test_only_shapes_of_models_are_computed(tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""Verdicts state the difference with its interval; notes state limits of a comparison."""
+"""Conclusions state differences with their intervals, notes the limits of a comparison."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, fake_study
 from tests.helpers.runs import varied
 from tlite.comparison.comparable import METRICS
 from tlite.comparison.results import compare_runs, decimals
@@ -31,32 +31,40 @@ def has_pattern(text, pattern):
     return re.fullmatch(re.escape(pattern).replace(r"\.\.\.", ".*"), text)
 
 
-ON_THESE = "(over seeds, on these texts) nats"
-PAIRED = "5 paired seeds (correlation 0.93)"
 SENTENCES = [
     (
-        f"b is 0.0300 ± 0.0020 {ON_THESE} better than a, 5 paired seeds (correlation 1.00)",
+        "b vs a: better, difference -0.0300 nats, 95 % CI [-0.0320, -0.0280] (5 paired seeds)",
         (FIVE, BASE - 0.03 + 0.1 * NOISE),
     ),
-    (f"b is 0.050 ± 0.020 {ON_THESE} worse than a, {PAIRED}", (FIVE, BASE + 0.05 + NOISE)),
     (
-        f"b and a: no significant difference (0.005 ± 0.020 {ON_THESE} better), {PAIRED}",
+        "b vs a: worse, difference +0.050 nats, 95 % CI [0.030, 0.070] (5 paired seeds)",
+        (FIVE, BASE + 0.05 + NOISE),
+    ),
+    (
+        "b vs a: not significant, difference -0.005 nats, 95 % CI [-0.025, 0.015] (5 paired seeds)",
         (FIVE, BASE - 0.005 + NOISE),
     ),
-    ("b and a: the same numbers, 5 seeds", (FIVE, BASE)),
+    ("b vs a: identical scores (5 paired seeds)", (FIVE, BASE)),
     # An interval without a width is no proof.
-    ("b is 0.1000 nats worse than a with each of 5 seeds: no interval", (FIVE, BASE + 0.1)),
-    ("b is 0.200 ± 0.0... worse than a, 3 and 5 seeds, not paired", (OTHER_SEEDS, BASE[:3] + 0.2)),
+    (
+        "b vs a: difference +0.1000 nats with every seed, no CI (5 paired seeds)",
+        (FIVE, BASE + 0.1),
+    ),
+    (
+        "b vs a: worse, difference +0.200 nats, 95 % CI [...] (3 and 5 seeds)",
+        (OTHER_SEEDS, BASE[:3] + 0.2),
+    ),
     # Arrays of other shapes have other initial values with the same seed.
     (
-        "b is 0.200 ± 0.055 ... worse than a, 5 and 5 seeds, not paired (correlation 0.93)",
+        "b vs a: worse, difference +0.200 nats, 95 % CI [0.145, 0.255] (5 and 5 seeds)",
         (varied(FIVE, width=16), BASE + 0.2 + NOISE),
     ),
 ]
+NO_CI = "no CI over seeds: two seeds of each are needed"
 ONE_SEED = [
-    ("b and a: the same numbers, 1 seed", (ONE, [1.5])),
-    ("b is 0.1000 nats better than a with the one seed that both have: ...", (ONE, [1.4])),
-    ("b is ... than a with other seeds: ...", (varied(ONE, seed=3), [1.4])),
+    ("b vs a: identical scores (1 seed)", (ONE, [1.5])),
+    (f"b vs a: difference -0.1000 nats, {NO_CI} (1 seed)", (ONE, [1.4])),
+    (f"b vs a: difference -0.1000 nats, {NO_CI} (1 and 1 seeds)", (varied(ONE, seed=3), [1.4])),
 ]
 
 
@@ -67,7 +75,7 @@ ONE_SEED = [
         *(((ONE, [1.5]), *row) for row in ONE_SEED),
         (
             (CLASSIFIERS, BASE - 1),
-            f"b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, {PAIRED}",
+            "b vs a: better, difference +5.0 points, 95 % CI [3.0, 7.0] (5 paired seeds)",
             (CLASSIFIERS, BASE - 0.95 + NOISE),
         ),
     ],
@@ -80,7 +88,7 @@ def test_conclusions_over_seeds(tmp_path, reference, sentence, run):
 def test_common_seeds_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
-    assert ", 3 paired seeds (" in found.conclusions[0]
+    assert found.conclusions[0].endswith(" (3 paired seeds)")
     assert found.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
     assert result_table(found)[1][1] == "1.550 (0.041)"
 
@@ -93,8 +101,8 @@ def test_holms_correction_decides_among_several_differences(tmp_path):
     found = results(tmp_path, *runs)
     assert [difference.p < 0.05 for difference in found.differences[1:]] == [True, True, True]
     assert [d.significant for d in found.differences[1:]] == [False, False, True]
-    assert "no significant difference" in found.conclusions[0]
-    assert "p 0.082 by Holm" in found.conclusions[0]
+    assert "b vs a: not significant" in found.conclusions[0]
+    assert "p 0.082 (Holm)" in found.conclusions[0]
     header, *rows = result_table(found)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
@@ -104,26 +112,24 @@ def test_holms_correction_decides_among_several_differences(tmp_path):
 
 INTERVALS = [  # experiment, standard deviation of a run's own text noise, shift of b
     (
-        "b is 30.3 ± 7.0 (seeds 1.1, texts 6.9) points better than a, 5 paired seeds "
-        "(correlation 0.05), 400 texts",
+        "b vs a: better, difference +30.3 points, 95 % CI [23.3, 37.2] (5 paired seeds, 400 texts)",
         (CLASSIFIERS, 0.5, 0.3),
     ),
     (  # a difference that five seeds show on these texts may be absent on others
-        "b and a: no significant difference (4.3 ± 7.0 (seeds 1.1, texts 6.9) points better), ...",
+        "b vs a: not significant, difference +4.3 points, 95 % CI [-2.7, 11.2] ...",
         (CLASSIFIERS, 0.5, 0.04),
     ),
     (
-        "b is ... (seeds 0.0..., text 0.0...) nats worse than a, 5 and 5 seeds, not paired, "
-        "20 blocks of 20 windows",
+        "b vs a: worse, difference ... nats, 95 % CI [...] (5 and 5 seeds, 20 blocks)",
         (varied(FIVE, seed=20), 0.1, 0.5),
     ),
     (
-        "b is ... than a with the one seed that both have: ... (for new texts ± 7..., ...)",
-        (varied(CLASSIFIER, seeds=1), 0.5, 0.3),
+        "b vs a: better, difference ... BLEU, 95 % CI [...] (5 paired seeds, 400 pairs)",
+        (varied(TRANSLATOR, seeds=5), 0.1, 0.5),
     ),
     (
-        "b is ... (for new stretches of text like this one ± ..., with these seeds)",
-        (ONE, 0.1, 0.5),
+        f"b vs a: difference ..., {NO_CI}; with these seeds 95 % CI [...] (1 seed, 400 texts)",
+        (varied(CLASSIFIER, seeds=1), 0.5, 0.3),
     ),
 ]
 
@@ -154,9 +160,10 @@ def test_examples_of_other_steps_or_damaged_files_are_ignored(tmp_path, number, 
     else:
         content = (runs[1] / "examples.npz").read_bytes()
         (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])
-    after = compare_runs(runs)
-    assert (after.differences[1].examples, after.differences[1].mean) == (0, before.mean)
-    assert "over seeds, on these texts" in after.conclusions[0]
+    after_results = compare_runs(runs)
+    after = after_results.differences[1]
+    assert (after.examples, after.mean) == (0, before.mean)
+    assert "95 % CI: for new seeds and the same texts" in after_results.notes
 
 
 def test_a_noisier_curve_is_not_better_by_its_best_step(tmp_path):
@@ -196,8 +203,10 @@ def test_unfinished_runs_are_noted_and_compared_at_a_common_step(tmp_path):
     assert "b is at step 25" in found.notes[0]
     assert "c is at step 5" in found.notes[1]
     assert "at step 20" in found.notes[2]
-    assert found.conclusions[0] == "b and a: the same numbers, 5 seeds"
-    assert found.conclusions[1] == "c and a can't be compared yet: c has no value"
+    assert found.conclusions == [
+        "b vs a: identical scores (5 paired seeds)",
+        "c vs a: not comparable yet, c has no value",
+    ]
     others = [varied(FIVE, evaluate_every=every) for every in (10, 15)]
     folders = [
         fake_run(tmp_path / f"every {i}", other, BASE, until=stop)
@@ -219,19 +228,19 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
     found = compare_runs([study])
     assert found.notes == [
         "higher failed: it was not finite",
-        "high has failed: the training loss of seed 3 is not finite at step 1",
-        "large has failed: no memory",
+        "high failed: the training loss of seed 3 is not finite at step 1",
+        "large failed: no memory",
     ]
     assert found.conclusions == [
-        "high is worse than base: it has failed, 1 of its 5 seeds",
-        "large is worse than base: it has failed",
+        "high vs base: worse, it failed (1 of 5 seeds)",
+        "large vs base: worse, it failed",
     ]
     assert [row[1] for row in result_table(found)[2:]] == ["failed", "failed"]
     reordered = compare_runs([study / "high", study / "base", study / "large"])
     assert reordered.conclusions[0] == found.conclusions[0]
-    assert reordered.conclusions[1].startswith("large is 0.1000 nats better than base")
+    assert reordered.conclusions[1].startswith("large vs base: difference -0.1000 nats")
     both = compare_runs([study / "high", study / "high"])
-    assert both.conclusions == ["high and high have both failed"]
+    assert both.conclusions == ["high vs high: both failed"]
 
 
 def test_a_run_without_the_measure_is_noted(tmp_path):

@@ -59,7 +59,7 @@ def test_every_option_of_an_experiment_is_listed(site):
     # Experiments that define their own components or runs have further options.
     custom = "record_", "hybrid", "masked_"
     for name in (name for name in find_experiments() if not name.startswith(custom)):
-        lines = re.findall(r"(?m)^\W{1,2}(--?\w.*?)(?:  |$)", help_text(["train", name]))
+        lines = re.findall(r"(?m)^\W{1,2}(--?\w.*?)(?:  |$)", help_text(f"train {name}"))
         options = set(re.findall(r"--[a-z][\w.-]*", " ".join(lines).replace("--data.", "--")))
         assert "--training.steps" in options or "--steps" in options
         assert options <= listed, name

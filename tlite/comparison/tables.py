@@ -1,4 +1,4 @@
-"""The results as tables: for the terminal, as Markdown, as CSV, as JSON, and as one HTML page."""
+"""Results as tables for a terminal, Markdown, CSV, JSON and an HTML page."""
 
 import base64
 import csv
@@ -16,9 +16,7 @@ from rich.cells import cell_len
 from tlite.comparison.comparable import ABSENT
 from tlite.comparison.results import Results, decimals
 
-SHORT = 16  # letters of a name that a column is headed with
-WIDEST = 48  # letters of a cell, on a terminal and in Markdown
-LONGEST = 60  # letters of a page's title
+MAX_HEADER, MAX_CELL, MAX_TITLE = 16, 48, 60  # characters
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
@@ -33,12 +31,11 @@ figure { margin: 1.5em 0; }
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
 """
 
-Table = list[list[str]]  # what people read, the header first
+Table = list[list[str]]  # cells as text; the header first
 
 
 def field_table(results: Results) -> Table:
-    """What differs between the configs, if anything: the longer side, entries or fields, goes
-    down."""
+    """Return the differing fields of the configs; rows are runs or fields, whichever are more."""
     fields, labels = results.fields, [run.label for run in results.runs]
     cells = [("differs", *fields), *zip(labels, *fields.values(), strict=True)]
     if len(fields) > len(labels):
@@ -47,7 +44,7 @@ def field_table(results: Results) -> Table:
 
 
 def records(results: Results) -> list[dict[str, Any]]:
-    """What programs read: all that is known of each row, as names and numbers."""
+    """Return the numbers of each run, by name, for programs."""
     return [_record(results, index) for index in range(len(results.runs))]
 
 
@@ -95,23 +92,24 @@ def _record(results: Results, index: int) -> dict[str, Any]:
 
 
 def result_table(results: Results) -> Table:
-    """All of the numbers, a row for each entry."""
-    found = records(results)
+    """Return the numbers as text, a row for each run."""
+    rows = records(results)
 
     def cells(name: str, style: str = ",", error: str = "", form: str = "") -> list[str]:
-        """A value of each row, with its error in this form where one is known, and its decimals."""
-        errors = [record.get(error) for record in found]
+        """Return a value of each run, with its error in a form, both with the error's decimals."""
+        errors = [row.get(error) for row in rows]
         style = style + f".{decimals(errors)}f" if error else style
-        halves = ["" if e is None else form.format(f"{e:{style.lstrip('+')}}") for e in errors]
-        values = [record[name] for record in found]
-        texts = [ABSENT if value is None else f"{value:{style}}" for value in values]
-        return [text + half for text, half in zip(texts, halves, strict=True)]
+        texts = [ABSENT if row[name] is None else f"{row[name]:{style}}" for row in rows]
+        return [
+            text if e is None else text + form.format(f"{e:{style.lstrip('+')}}")
+            for text, e in zip(texts, errors, strict=True)
+        ]
 
     mean = cells("mean", "", error="standard_deviation", form=" ({})")
     first = results.reference.label
-    minus = f"minus {first if len(first) <= SHORT else 'the first'} ± 95 % CI"
+    minus = f"minus {first if len(first) <= MAX_HEADER else 'the first'} ± 95 % CI"
     difference = cells("difference", "+", error="half_width", form=" ± {}")
-    ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in found]
+    ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in rows]
     columns = {
         "": cells("label", ""),
         results.metric.title + (", mean (SD)" if "(" in "".join(mean) else ""): [
@@ -127,9 +125,11 @@ def result_table(results: Results) -> Table:
         "tokens/s": cells("tokens_per_second", ",.0f"),
         "minutes": cells("minutes", ".2f"),
     }
-    left_out = {minus} if len(found) == 1 else set()
-    left_out |= {"p (Holm)"} if len(results.intervals) < 2 else set()
-    columns = [[title, *texts] for title, texts in columns.items() if title not in left_out]
+    if len(rows) == 1:
+        del columns[minus]
+    if len(results.intervals) < 2:
+        del columns["p (Holm)"]
+    columns = [[title, *texts] for title, texts in columns.items()]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -162,7 +162,7 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
 
 
 def as_text(results: Results) -> str:
-    """For a terminal."""
+    """Return tables, conclusions and notes for a terminal."""
     tables = field_table(results), result_table(results), speedup_table(results)
     parts = [*map(_aligned, tables)]
     parts += ["\n".join(results.conclusions), "\n".join(f"note: {n}" for n in results.notes)]
@@ -170,23 +170,22 @@ def as_text(results: Results) -> str:
 
 
 def _aligned(table: Table) -> str:
-    """The first column to the left, the others to the right."""
+    """Return the lines of a table; all columns but the first are aligned to the right."""
     lines = [""] * len(table)
     for index, column in enumerate(zip(*table, strict=True)):
         cells = [*map(clipped, column)]
-        widest = max(map(cell_len, cells))
-        for place, cell in enumerate(cells):
-            gap = " " * (widest - cell_len(cell))
-            lines[place] += f"  {gap}{cell}" if index else cell + gap
+        width = max(map(cell_len, cells))
+        for row, cell in enumerate(cells):
+            gap = " " * (width - cell_len(cell))
+            lines[row] += f"  {gap}{cell}" if index else cell + gap
     return "\n".join(line.rstrip() for line in lines)
 
 
 def as_markdown(results: Results) -> str:
-    """Two tables and a list of sentences."""
+    """Return tables, and a list of conclusions and notes."""
     parts = []
-    for header, *rows in filter(
-        None, (field_table(results), result_table(results), speedup_table(results))
-    ):
+    tables = field_table(results), result_table(results), speedup_table(results)
+    for header, *rows in filter(None, tables):
         lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
         parts.append("\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines))
     sentences = [*results.conclusions, *(f"Note: {note}" for note in results.notes)]
@@ -196,7 +195,7 @@ def as_markdown(results: Results) -> str:
 
 
 def as_csv(results: Results) -> str:
-    """A line for each entry; of what has parts those of the config."""
+    """Return a line for each run, without the scores of seeds and the curves."""
     file = io.StringIO()
     lines = [
         {name: value for name, value in record.items() if not isinstance(value, dict)}
@@ -210,7 +209,7 @@ def as_csv(results: Results) -> str:
 
 
 def as_json(results: Results) -> str:
-    """All there is: also the metric of each seed, and the sentences."""
+    """Return all numbers, also the score of each seed, conclusions and notes."""
     content = {
         "metric": results.metric.name,
         "unit": results.metric.unit,
@@ -224,24 +223,24 @@ def as_json(results: Results) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def clipped(text: str, most: int = WIDEST) -> str:
-    """On one line, and not too long: of a long text the beginning and the end."""
+def clipped(text: str, length: int = MAX_CELL) -> str:
+    """Return a text on one line; of a longer one the beginning and the end."""
     text = re.sub(r"\s+", " ", text)
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+    half = (length - 1) // 2
+    return text if len(text) <= length else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
 
 
 def _in_markdown(text: str) -> str:
-    """Text that is read as text: no cell ends, no tag begins, no emphasis."""
+    """Return a text escaped for Markdown."""
     text = html.escape(re.sub(r"\s+", " ", text), quote=False)
     return re.sub(r"([\\|*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
 
 def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
-    """One page with everything, nothing from a network; of each picture a caption and the PNG."""
+    """Return one page that needs no network; `pictures` has caption and PNG by file name."""
     labels = [run.label for run in results.runs]
     title = f"Compared: {', '.join(labels)}"
-    if len(title) > LONGEST:
+    if len(title) > MAX_TITLE:
         title = f"Compared: {len(labels)} runs"
     figures = (
         f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,'
