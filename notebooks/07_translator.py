@@ -167,8 +167,8 @@ looked_at = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), looked_at)[0, 1]
 print(f"correlation of the place written and the place looked at: {correlation:.2f}")
 assert correlation < -0.8
-pieces = [tokenizer.source.piece_of(t) for t in source]
-written = [tokenizer.target.piece_of(t) for t in target[1:]]
+pieces = [tokenizer.source.id_to_token(t) for t in source]
+written = [tokenizer.target.id_to_token(t) for t in target[1:]]
 axes = plot_attention(weights, written, pieces, each="decoder block")
 plt.show()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.lines import read_line
-from tests.helpers.preparing import documents, ids, write_lines
+from tests.helpers.preparing import read_documents, read_ids, write_json_lines
 from tlite.data import Corpus
 from tlite.runs.experiment_files import load_experiment
 
@@ -16,14 +16,14 @@ TEXTS = [f"This is text number {number}, and it ends here." for number in range(
 
 @pytest.fixture
 def source(tmp_path):
-    return write_lines(tmp_path / "texts.jsonl", TEXTS)
+    return write_json_lines(tmp_path / "texts.jsonl", TEXTS)
 
 
 def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
-    line = f"prepare {source} {{out}} --validation-fraction 0.2 --processes 1 --tokenizer"
+    line = f"prepare {source} {{out}} --validation-fraction 0.2 --tokenizer"
     message = works(f"{line} bytes", out="out")
     corpus = Corpus("out")
-    training, validation = (documents(corpus, part) for part in ("training", "validation"))
+    training, validation = (read_documents(corpus, part) for part in ("training", "validation"))
     assert sorted(training + validation) == sorted(TEXTS)
     assert f"text, {len(validation)} documents\n" in message
     assert message.splitlines()[-1] == "out: 257 different tokens, as uint16"
@@ -36,13 +36,13 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
 
 def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
     pytest.importorskip("tokenizers")
-    line = f"prepare {source} {{out}} --validation-fraction 0.1 --processes 1 --tokenizer"
+    line = f"prepare {source} {{out}} --validation-fraction 0.1 --tokenizer"
     message = works(f"{line} bpe:300", out="out")
     assert "out: 300 different tokens" in message
     for name in ("out", "out/tokenizer.json"):
         other = name.replace("/", "-") + "-again"
         works(f"{line} {name}", out=other)
-        np.testing.assert_array_equal(ids(Corpus(other)), ids(Corpus("out")))
+        np.testing.assert_array_equal(read_ids(Corpus(other)), read_ids(Corpus("out")))
         assert Corpus(other).manifest().end_id == Corpus("out").manifest().end_id is not None
 
 
@@ -71,7 +71,7 @@ def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(
 
 def test_the_column_is_named(works, fails, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"body": "x"}))
-    line = "prepare a.jsonl out --tokenizer bytes --validation-fraction 0 --processes 1"
+    line = "prepare a.jsonl out --tokenizer bytes --validation-fraction 0"
     assert "has no column 'text': it has body" in fails(line)
     works(f"{line} --field body")
 

@@ -1,4 +1,4 @@
-"""Files that are read whole: lines and encodings, what is no file, how much is read, and where."""
+"""Reading of files: lines, encodings, limits and paths."""
 
 import gzip
 import os
@@ -13,10 +13,10 @@ from tlite.data import LabelledText, ParallelText, TextFile
 from tlite.data.reading import (
     MEGABYTE,
     find,
+    format_of,
     is_table,
-    kind_of,
+    iter_bytes,
     locate,
-    pieces,
     read_lines,
     read_text,
     text_lines,
@@ -32,26 +32,27 @@ CONTENTS = {
 }
 
 
-def ways(path: Path) -> list:
-    """Every way in which a text of one's own is read: the action, and what it is given."""
+def readers(path: Path) -> list:
+    """Return all functions that read a text file, and their arguments."""
+    pairs = ParallelText(training=(str(path), str(path)))
     return [
         (read_text, path),
         (read_lines, path),
         (TextFile(str(path)).load,),
-        (list, ParallelText(training=(str(path), str(path))).all_rows("training")),
+        (lambda: list(pairs.split_rows("training")),),
     ]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("content", CONTENTS)
-def test_lines_end_at_line_feeds_alone(tmp_path, content, pack):
+def test_only_line_feeds_end_lines(tmp_path, content, pack):
     path = tmp_path / ("a.gz" if pack is gzip.compress else "a")
     path.write_bytes(pack(content.encode()))
     assert read_lines(path) == CONTENTS[content]
 
 
 @pytest.mark.parametrize("line", [1, 2, 40])
-def test_the_line_that_is_not_in_the_encoding_is_named(tmp_path, line):
+def test_line_in_another_encoding_is_named(tmp_path, line):
     (tmp_path / "a").write_bytes(b"ok\n" * (line - 1) + b"caf\xe9\n" + b"\xe9\n")
     message = complaint(read_lines, tmp_path / "a", "utf-8")
     assert f"line {line} has the byte 0xe9" in message
@@ -59,7 +60,7 @@ def test_the_line_that_is_not_in_the_encoding_is_named(tmp_path, line):
 
 
 @pytest.mark.parametrize("encoding", ["klingon", "hex", "a\0b", "undefined"])
-def test_an_encoding_that_does_not_exist_is_named(tmp_path, encoding):
+def test_unknown_encoding_is_an_error(tmp_path, encoding):
     (tmp_path / "a").write_text("a..b")
     assert complaint(read_lines, tmp_path / "a", encoding) == f"there is no encoding {encoding!r}"
 
@@ -70,13 +71,13 @@ PACKED = gzip.compress(b"some lines\n" * 99, mtime=0)
 @pytest.mark.parametrize(
     "content",
     [PACKED[:-9], PACKED[:4], PACKED[:15] + b"\xff" * 9 + PACKED[24:], b"some lines\n"],
-    ids=["cut", "no more than a beginning", "damaged", "not gzip"],
+    ids=["truncated", "header only", "damaged", "not gzip"],
 )
-def test_broken_gzip_is_named(tmp_path, content):
+def test_damaged_gzip_is_an_error(tmp_path, content):
     path = tmp_path / "bad.txt.gz"
     path.write_bytes(content)
-    for way, *given in ways(path):
-        assert complaint(way, *given) == f"{path} is not a whole gzip file"
+    for reader, *arguments in readers(path):
+        assert complaint(reader, *arguments) == f"{path} is not a complete gzip file"
 
 
 @pytest.mark.parametrize(
@@ -90,71 +91,66 @@ def test_broken_gzip_is_named(tmp_path, content):
         ("loop", "Too many levels of symbolic links"),
     ],
 )
-def test_what_is_no_file_is_refused_without_reading(tmp_path, monkeypatch, name, reason):
+def test_other_than_regular_files_are_not_read(tmp_path, monkeypatch, name, reason):
     monkeypatch.chdir(tmp_path)
     os.symlink("loop", "loop")
     os.mkdir("folder")
     os.mkfifo("pipe")
-    for way, *given in ways(Path(name))[: 4 if "it is" in reason else 2]:
-        assert reason in complaint(way, *given)
+    for reader, *arguments in readers(Path(name))[: 4 if "it is" in reason else 2]:
+        assert reason in complaint(reader, *arguments)
     assert "can't be the name of a file" in complaint(find, "a\0b")
 
 
-@pytest.fixture
-def bomb(tmp_path):
-    """A line of text and 64 megabytes of zeros, in a file of 64 kilobytes."""
-    path = tmp_path / "bomb.txt.gz"
+def test_a_bomb_is_stopped_at_the_limit_in_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
+    path, table = tmp_path / "bomb.txt.gz", tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wb") as file:
         file.write(b"a line\n")
         for _ in range(64):
             file.write(bytes(MEGABYTE))
-    return path
-
-
-def test_a_bomb_is_stopped_at_the_limit_in_little_memory(bomb, monkeypatch):
-    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
-    table = bomb.with_name("bomb.csv.gz")
-    table.hardlink_to(bomb)
-    labelled = [LabelledText(training=(str(path),)).all_rows("training") for path in (bomb, table)]
+    table.hardlink_to(path)
+    labelled = [
+        LabelledText(training=(str(name),)).split_rows("training") for name in (path, table)
+    ]
     tracemalloc.start()
-    for way, *given in [*ways(bomb), *((list, rows) for rows in labelled)]:
-        assert "larger than 3 megabytes" in complaint(way, *given)
+    for reader, *arguments in [*readers(path), *((list, rows) for rows in labelled)]:
+        assert "larger than 3 megabytes" in complaint(reader, *arguments)
     assert tracemalloc.get_traced_memory()[1] < 40 * MEGABYTE
     tracemalloc.stop()
 
 
-def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path, monkeypatch):
+def test_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 1)
     path = tmp_path / "a"
     path.write_bytes(b"x" * MEGABYTE)
     assert len(read_text(path)) == MEGABYTE
     path.write_bytes(b"x" * (MEGABYTE + 1))
     assert "larger than 1 megabytes" in complaint(read_text, path)
-    assert len(next(text_lines(path, any_size=True))) == MEGABYTE + 1
+    assert len(next(text_lines(path, unlimited=True))) == MEGABYTE + 1
 
 
-def test_standard_input_is_asked_once_after_its_end(monkeypatch):
-    """After a line and Ctrl-D a terminal would wait for another one; what has no end is stopped."""
+def test_standard_input_is_read_up_to_its_first_end(monkeypatch):
+    """After a line and Ctrl-D a terminal would wait for another line."""
     answers = iter([b"x" * MEGABYTE, b"a line\n"])
     stdin = SimpleNamespace(buffer=SimpleNamespace(read=lambda size: next(answers)))
     monkeypatch.setattr("sys.stdin", stdin)
-    assert b"".join(pieces(None)) == b"x" * MEGABYTE + b"a line\n"
+    assert b"".join(iter_bytes(None)) == b"x" * MEGABYTE + b"a line\n"
     stdin.buffer.read = bytes
     monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
     assert "standard input is larger than 3 megabytes" in complaint(read_lines, None)
 
 
 @pytest.mark.parametrize("name", ["a{}", "a{}.gz", "a.b.xml{}", ".hidden{}.GZ", "folder.txt/a{}"])
-def test_the_kind_is_decided_by_the_ending_before_gz(name):
-    for ending, kind in {".csv": "csv", ".TSV": "csv", ".json": "json", ".Txt": "text"}.items():
-        path = Path(name.format(ending))
-        assert kind_of(path) == kind
-        assert is_table(path) == (kind != "text")
-    for ending in ("", ".xml", ".csv.xml", ".csv.gz.gz", ".zip"):
-        assert not is_table(Path(name.format(ending)))
+def test_suffix_before_gz_is_the_format(name):
+    for suffix, format in {".csv": "csv", ".TSV": "csv", ".json": "json", ".Txt": "text"}.items():
+        path = Path(name.format(suffix))
+        assert format_of(path) == format
+        assert is_table(path) == (format != "text")
+    for suffix in ("", ".xml", ".csv.xml", ".csv.gz.gz", ".zip"):
+        assert not is_table(Path(name.format(suffix)))
 
 
-def test_a_file_is_found_here_and_then_in_the_data_folder(tmp_path, monkeypatch):
+def test_files_are_searched_here_then_in_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
     message = complaint(find, "set/a.csv")

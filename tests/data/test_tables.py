@@ -1,5 +1,6 @@
-"""Tables of one's own: rows, columns, parts and classes are found, told, and read from anywhere."""
+"""Tables and lines: formats, columns, classes, splits and paths; errors are one line."""
 
+import csv
 import dataclasses
 import gzip
 import itertools
@@ -13,15 +14,193 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.helpers.complaints import complaint
+from tlite.cli import parse
 from tlite.config import from_dict, to_dict
-from tlite.data import LabelledText, ParallelText, TextFile
-from tlite.data.tables import column_of, file_rows, held_out, in_order, pair_columns
+from tlite.data import Example, LabelledText, Pair, ParallelText, TextFile
+from tlite.data.tables import (
+    detect_column,
+    detect_pair_columns,
+    file_rows,
+    sort_labels,
+    stratified_split,
+)
+from tlite.errors import UserError
 
 datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.usefixtures("alone")
+SPLITS = "training", "validation"
+
+ROWS = [
+    ("Good, “cheap” and quick.", "5"),
+    ("null", "1"),
+    ("NA", "2"),
+    ("", "3"),
+    ('"No", he said: it\'s "bad"', "1"),
+    (" a space before, two  within, one after ", "4"),
+    ("007", "5"),
+    ("1e5", "3"),
+    ("café ☕\u2028\x85 𝄞", "2"),
+    ("True", "4"),
+]
+LABELS = {"1": "bad", "2": "bad", "3": "", "4": "good", "5": "good"}
+EXAMPLES = [
+    Example(text, value, {"1": 0, "2": 0, "3": None, "4": 1, "5": 1}[value]) for text, value in ROWS
+]
+FORMATS = [".jsonl", ".json", ".csv", ".tsv", ".txt"]
+FORMATS += [*(f"{suffix}.gz" for suffix in FORMATS), ".parquet"]
 
 
-# Columns
+def write(name: str, rows=ROWS) -> str:
+    """Write texts and labels in the format of the name's suffix."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = [{"text": text, "label": value} for text, value in rows]
+    if path.suffix == ".gz":
+        plain = Path(write(str(path.with_suffix("")), rows))
+        path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+        plain.unlink()
+    elif path.suffix in (".jsonl", ".json"):
+        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    elif path.suffix == ".tsv":
+        path.write_text("".join(f"{text}\t{value}\n" for text, value in [("text", "label"), *rows]))
+    elif path.suffix == ".txt":
+        path.write_text("".join(f"{value} {text}\n" for text, value in rows))
+    else:
+        datasets.Dataset.from_list(records).to_parquet(name)
+    return name
+
+
+def read(split="training", **settings) -> list[Example]:
+    return list(LabelledText(**{"labels": LABELS} | settings).examples(split))
+
+
+def read_all(*names: str, **settings) -> list[Example]:
+    """Return all examples of files: with validation files none is held out."""
+    return read(training=names, validation=names, **settings)
+
+
+# Formats
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_all_formats_give_the_same_examples(suffix, stream):
+    assert read_all(write("a" + suffix), stream=stream) == EXAMPLES
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_texts_may_contain_line_ends_and_tabs(suffix):
+    rows = [("one\ntwo\r\nthree\tfour", "1"), ("five", "5")]
+    assert [(e.text, e.value) for e in read_all(write("a" + suffix, rows))] == rows
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_delimiter_of_csv_is_detected(delimiter):
+    with open("a.csv", "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([("text", "label"), *ROWS])
+    assert read_all("a.csv") == EXAMPLES
+
+
+def test_numbers_are_labels_and_null_texts_are_empty():
+    Path("a.jsonl").write_text('{"stars": 5, "body": "fine"}\n{"stars": 1, "body": null}\n')
+    examples = read_all("a.jsonl", text_column="body", label_column="stars")
+    assert examples == [("fine", "5", 1), ("", "1", None)]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".txt"])
+def test_files_are_read_in_their_encoding(suffix, encoding):
+    path = Path(write("a" + suffix, [("Grüße", "1"), ("café", "5")]))
+    path.write_bytes(path.read_text().encode(encoding))
+    assert [e.text for e in read_all(path.name, encoding=encoding)] == ["Grüße", "café"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_folder_of_a_dataset_is_read_by_its_splits(suffix, stream):
+    for split, rows in (("train", ROWS), ("test", ROWS[:3])):
+        write(f"set/{split}{suffix}", rows)
+    splits = {"hub": "set", "training": ("train",), "validation": ("train",), "test": ("test",)}
+    assert read("training", **splits, stream=stream) == EXAMPLES
+    assert read("test", **splits, stream=stream) == EXAMPLES[:3]
+
+
+def test_subset_of_a_hub_dataset_is_read(monkeypatch):
+    rows = datasets.Dataset.from_list([{"text": t, "label": v} for t, v in ROWS])
+    calls = {("glue", "sst2", "train"): rows}
+    load = lambda name, subset, split, streaming: calls[name, subset, split]  # noqa: E731
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    settings = {"training": ("train",), "validation": ("train",)}
+    assert read(hub="glue", subset="sst2", **settings) == EXAMPLES
+
+
+def rows_of(content: str, name: str) -> list[dict]:
+    Path(name).write_text(content)
+    return list(file_rows(Path(name)))
+
+
+def test_cells_are_read_literally():
+    rows = rows_of('a,b\n01,"x ""y""\nz"\n 2,true\n\n,\n3\n', "a.csv")
+    assert [*map(tuple, map(dict.values, rows))] == [
+        ("01", 'x "y"\nz'), (" 2", "true"), ("", ""), ("3", None)
+    ]  # fmt: skip
+    assert rows_of('a\tb\n"x\t"\n', "a.tsv") == [{"a": '"x', "b": '"'}]
+    assert rows_of('a,b\n5" thick,4"\n', "a.csv") == [{"a": '5" thick', "b": '4"'}]
+    assert rows_of(",a\n0,1\n", "a.csv") == [{"": "0", "a": "1"}]
+    assert rows_of("a,,\n1,2,3\n", "a.csv")[0]["a"] == "1"  # columns without a name
+    for content in ('{"a": 1}\n{"b": "x"}\n', '[{"a": 1},\n{"b": "x"}]\n'):
+        assert rows_of(content, "a.json") == [{"a": 1}, {"b": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.jsonl", '{"a": 1}\n\nx\n', "a.jsonl is not JSON Lines: line 3 is not JSON"),
+        ("a.jsonl", '{"a": 1}\n"x"', "a.jsonl is not JSON Lines: line 2 is not a JSON object"),
+        ("a.jsonl", '{"a": "\\ud800"}', "a.jsonl is not JSON Lines: line 1 is not JSON"),
+        ("a.jsonl", "{}\n" + "[" * 9999, "a.jsonl is not JSON Lines: line 2 is not JSON"),
+        ("a.csv", "\na,b\n1,2\n1,2,3\n", "a.csv is not a table: line 4 has 3 columns, not 2"),
+        ("a.csv", 'a,b\n"1\n,,",2\n,,\n', "a.csv is not a table: line 4 has 3 columns"),
+        ("a.csv", 'a,b\n1,2\n"1,2\n3,4\n', "a.csv is not a table: from line 3 on, unexpected end"),
+        ("a.csv", f"a,b\n{'x' * 200_000},2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns"),
+        ("a.csv", "\n \n", "a.csv is empty"),
+        ("a.tsv", 'text\tlabel\n"open\t1\nb\t2\t3\n', "a.tsv is not a table: line 3 has 3 columns"),
+        ("a.csv", "a,b\r1,2\r", "a.csv is not a table: from line 1 on, new-line character"),
+        ("a.json", '[{"a": 1},\n 2]', "a.json is not a list of JSON objects"),
+        ("a.json", "[1", "a.json, a list, is not JSON"),
+        ("a.csv", "text,label,text\n1,2,3\n", "a.csv has two columns named 'text'"),
+    ],
+)
+def test_first_invalid_line_is_named(name, content, reason):
+    assert complaint(rows_of, content, name).startswith(reason)
+
+
+BAD_FILES = [
+    ("a.jsonl", "", "a.jsonl is empty"),
+    ("a.jsonl", '{"body": "a", "stars": 1}\n', "a.jsonl has no column 'text': it has body, stars"),
+    ("a.jsonl", '{"text": "b", "label": null}\n', "row 1 of the training split has the label ''"),
+    ("a.csv", "text,label\na,1\nb\n", "row 2 of the training split has the label ''"),
+    ("a.csv", "text,label\na,01\n", "row 1 of the training split has the label '01'"),
+    ("a.csv", "text,label\n", "the training split has no texts"),
+    ("a.txt", "", "no texts"),
+    ("a.txt", "1 a\n\n2 b\n", "row 2 of the training split has the label '', which is not"),
+    ("a.parquet", "text,label\na,1\n" * 9, "a.parquet is not a complete Parquet file"),
+    ("a.xml.gz", "1 a\n", "a.xml.gz has none of the endings that are known: .jsonl, "),
+    ("a.txt.gz", "1 a\n", "a.txt.gz is not a complete gzip file"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+def test_invalid_files_are_errors(name, content, message, stream):
+    Path(name).write_text(content)
+    assert message in complaint(read_all, name, stream=stream)
+
+
+# Columns and classes
 
 
 @pytest.mark.parametrize(
@@ -35,9 +214,10 @@ pytestmark = pytest.mark.usefixtures("alone")
     ],
     ids=str,
 )
-def test_the_text_and_the_class_are_found(names, text, label):
-    assert column_of(names, "t", "text") == text
-    assert column_of(names, "t", "label", text) == label
+def test_columns_of_text_and_label_are_detected(names, text, label):
+    assert detect_column(names, "t", "text") == text
+    assert detect_column(names, "t", "label", text) == label
+    assert detect_column(names, "t", "text", label) == text
 
 
 @pytest.mark.parametrize(
@@ -52,152 +232,37 @@ def test_the_text_and_the_class_are_found(names, text, label):
     ],
     ids=str,
 )
-def test_what_is_not_clear_is_asked_for_by_the_option(names, option):
-    told = complaint(lambda: column_of(names, "t", "label", column_of(names, "t", "text")))
-    asked = f"say which is the {option} by --{option}-column"
-    assert told.startswith(f"t has the columns {', '.join(map(repr, names))}: {asked}")
+def test_ambiguous_columns_are_an_error_with_the_option(names, option):
+    def detect():
+        detect_column(names, "t", "label", detect_column(names, "t", "text"))
 
-
-def test_of_two_columns_the_text_is_the_one_that_is_not_the_class():
-    assert column_of(["said", "who"], "t", "text", "who") == "said"
+    columns = ", ".join(map(repr, names))
+    assert f"t has the columns {columns}: name that of the {option}" in complaint(detect)
+    assert f"--{option}-column" in complaint(detect)
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "expected"),
     [
         (["target", "source"], ("source", "target")),
         (["tgt", "SRC", "n"], ("SRC", "tgt")),
         (["n", "en", "de_at", "note"], ("en", "de_at")),
         (["id", "en", "de"], ("en", "de")),
         (["url", "eng", "german"], None),
-        (["idx", "en", "german"], None),
         (["no", "en", "translation"], None),
         (["key", "eng", "zh_hant"], ("eng", "zh_hant")),
         (["mine", "yours"], ("mine", "yours")),
         (["en", "de", "fr"], None),
-        (["mine", "yours", "n"], None),
         (["en"], None),
     ],
     ids=str,
 )
-def test_the_two_sides_are_found_or_asked_for(names, found):
-    if found:
-        assert pair_columns(names, "t") == found
+def test_columns_of_pairs_are_detected_or_an_error(names, expected):
+    if expected:
+        assert detect_pair_columns(names, "t") == expected
     else:
-        assert "--source-column and --target-column" in complaint(pair_columns, names, "t")
+        assert "--source-column and --target" in complaint(detect_pair_columns, names, "t")
 
-
-def test_classes_that_are_numbers_are_in_their_order():
-    assert in_order(["10", "9", "-1"]) == ["-1", "9", "10"]
-    assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
-
-
-@pytest.mark.parametrize("values", [["2", "nan", "1"], ["1", "1.0", "01", "2"], ["b", "1", "a"]])
-def test_class_order_does_not_depend_on_row_order(values):
-    assert len({tuple(in_order(order)) for order in itertools.permutations(values)}) == 1
-
-
-# Rows
-
-
-def rows_of(content: str, name: str) -> list[dict]:
-    Path(name).write_text(content)
-    return list(file_rows(Path(name)))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("a.jsonl", '{"a": 1}\n\nx\n', "a.jsonl is not JSON Lines: line 3 is not JSON"),
-        ("a.jsonl", '{"a": 1}\n"x"', "a.jsonl is not JSON Lines: line 2 is not a JSON object"),
-        ("a.jsonl", '{"a": "\\ud800"}', "a.jsonl is not JSON Lines: line 1 is not JSON"),
-        ("a.jsonl", "{}\n" + "[" * 9999, "a.jsonl is not JSON Lines: line 2 is not JSON"),
-        ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns, not 2"),
-        ("a.csv", 'a,b\n"1\n,,",2\n,,\n', "a.csv is not a table: line 4 has 3 columns"),
-        ("a.csv", 'a,b\n1,2\n"1,2\n3,4\n', "a.csv is not a table: from line 3 on, unexpected end"),
-        ("a.csv", f"a,b\n{'x' * 200_000},2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns"),
-        ("a.csv", "\n \n", "a.csv is empty"),
-        ("a.tsv", 'text\tlabel\n"open\t1\nb\t2\t3\n', "a.tsv is not a table: line 3 has 3 columns"),
-        ("a.csv", "a,b\r1,2\r", "a.csv is not a table: from line 1 on, new-line character"),
-        ("a.json", '[{"a": 1},\n 2]', "a.json is not a list of JSON objects"),
-        ("a.json", "[1", "a.json, a list, is not JSON"),
-        ("a.csv", "text,label,text\n1,2,3\n", "a.csv has two columns named 'text'"),
-    ],
-)
-def test_the_first_line_that_does_not_fit_is_told(name, content, reason):
-    assert complaint(rows_of, content, name).startswith(reason)
-
-
-def test_values_are_read_as_they_stand():
-    rows = rows_of('a,b\n01,"x ""y""\nz"\n 2,true\n\n,\n3\n', "a.csv")
-    assert [*map(tuple, map(dict.values, rows))] == [
-        ("01", 'x "y"\nz'), (" 2", "true"), ("", ""), ("3", None)
-    ]  # fmt: skip
-    assert rows_of('a\tb\n"x\t"\n', "a.tsv") == [{"a": '"x', "b": '"'}]
-    assert rows_of('a,b\n5" thick,4"\n', "a.csv") == [{"a": '5" thick', "b": '4"'}]
-    assert rows_of(",a\n0,1\n", "a.csv") == [{"": "0", "a": "1"}]
-    assert rows_of("a,,\n1,2,3\n", "a.csv")[0]["a"] == "1"  # columns without a name
-    for content in ('{"a": 1}\n{"b": "x"}\n', '[{"a": 1},\n{"b": "x"}]\n'):
-        assert rows_of(content, "a.json") == [{"a": 1}, {"b": "x"}]
-
-
-# What is held out
-
-
-@given(st.integers(0, 300), st.integers(1, 99).map(lambda percent: percent / 100))
-@example(100, 0.29)  # in floating point 100 * 0.29 is below 29
-def test_the_rows_held_out_and_the_others_are_all_rows_in_their_order(number, fraction):
-    held, others = (list(held_out(range(number), fraction, held=h)) for h in (True, False))
-    assert sorted(held + others) == list(range(number))
-    assert held == sorted(held)
-    assert others == sorted(others)
-    assert len(held) == int(number * Fraction(str(fraction)))
-    distances = {b - a for a, b in itertools.pairwise(held)}
-    assert all(abs(distance - 1 / fraction) < 1 for distance in distances)
-
-
-LABELS = st.lists(st.sampled_from("aaaabbc"), max_size=200) | st.just(["a", "b"] * 100)
-
-
-@given(LABELS, st.integers(1, 50).map(lambda percent: percent / 100))
-def test_each_label_has_its_share_in_validation(labels, fraction):
-    path = table("labels.csv", [(f"text {i}", label) for i, label in enumerate(labels)])
-    data = LabelledText(training=(path,), text_column="review", label_column="stars")
-    data = dataclasses.replace(data, validation_fraction=fraction)
-    parts = {part: [*data.rows(part)] for part in ("training", "validation")}
-    assert sorted(parts["training"] + parts["validation"]) == sorted(data.all_rows("training"))
-    for label, number in Counter(labels).items():
-        held = sum(value == label for _, value in parts["validation"])
-        assert abs(held - number * fraction) < 1
-
-
-def test_small_classes_share_the_validation_rows():
-    path = table("labels.csv", [(f"text {i}", i % 50) for i in range(200)])  # four of each
-    data = LabelledText(training=(path,), text_column="review", label_column="stars")
-    assert 15 <= len([*data.rows("validation")]) <= 25
-    assert len({label for _, label in data.rows("training")}) == 50
-
-
-def test_one_label_is_held_out_as_rows_without_label_are():
-    rows = [(f"text {i}", "a") for i in range(60)]
-    names = {"text_column": "review", "label_column": "stars"}
-    data = LabelledText(training=(table("labels.csv", rows),), **names)
-    by_row = dataclasses.replace(data, split_by="row")
-    assert [*data.rows("validation")] == [*by_row.rows("validation")] == rows[9::10]
-
-
-def test_labels_that_differ_by_spaces_are_one_class():
-    rows = [(f"text {i}", " pos" if i % 2 else "pos") for i in range(20)] + TEXTS
-    data = LabelledText(path=table("a.csv", rows)).with_columns()
-    assert data.classes == ["neg", "pos"]
-
-
-def test_rows_are_held_out_as_they_come():
-    held = held_out(itertools.count(1), 0.25, held=True)
-    assert [next(held) for _ in range(3)] == [4, 8, 12]
-
-
-# Parts and classes
 
 TEXTS = [
     (f"number {i} is {'good' if i % 3 else 'bad'}", "pos" if i % 3 else "neg") for i in range(60)
@@ -211,114 +276,91 @@ def table(name: str, rows=TEXTS, header="review,stars") -> str:
     return name
 
 
-def as_set(rows=TEXTS, names=("neg", "pos")):
-    """A set whose classes are numbers with names."""
-    kinds = {"sentence": datasets.Value("string"), "kind": datasets.ClassLabel(names=names)}
+def as_dataset(rows=TEXTS, names=("neg", "pos")):
+    """Return a data set whose classes are numbers with names."""
+    types = {"sentence": datasets.Value("string"), "kind": datasets.ClassLabel(names=names)}
     content = [{"sentence": text, "kind": names.index(label)} for text, label in rows]
-    return datasets.Dataset.from_list(content, features=datasets.Features(kinds))
+    return datasets.Dataset.from_list(content, features=datasets.Features(types))
 
 
-def classes(data: LabelledText, part="training") -> list[tuple[str, str]]:
-    return [(e.text, data.classes[e.label]) for e in data.examples(part)]
+def classes(data: LabelledText, split="training") -> list[tuple[str, str]]:
+    return [(e.text, data.classes[e.label]) for e in data.examples(split)]
 
 
-def test_a_table_is_read_and_told(capsys):
+def test_detected_columns_and_classes_are_printed_once(capsys):
     Path(table("a.csv")).write_bytes(b"\xef\xbb\xbf" + Path("a.csv").read_bytes())
     data = LabelledText(path="a.csv", split_by="text").with_columns()
     assert (data.text_column, data.label_column) == ("review", "stars")
     assert data.classes == ["neg", "pos"]
-    parts = [classes(data, part) for part in ("training", "validation")]
-    assert sorted(parts[0] + parts[1]) == sorted(TEXTS)
-    assert all(parts)
+    splits = [classes(data, split) for split in SPLITS]
+    assert sorted(splits[0] + splits[1]) == sorted(TEXTS)
+    assert all(splits)
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "text: 'review', class: 'stars' (neg, pos)"
-    negative = sum(label == "neg" for _, label in parts[0])
+    negative = sum(label == "neg" for _, label in splits[0])
     assert out[1].startswith(f"training texts of each class: neg: {negative}, pos: ")
     again = from_dict(LabelledText, json.loads(json.dumps(to_dict(data))))
     assert again == data == again.with_columns()
-    assert capsys.readouterr().out == ""  # it was found without looking
+    assert capsys.readouterr().out == ""
 
 
-def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do():
-    data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").with_columns()
-    assert "--validation-fraction, or a file" in complaint(data.examples, "validation")
+@pytest.mark.parametrize("labels", [{}, {"pos": "good", "neg": "bad"}], ids=["detected", "given"])
+def test_lines_have_a_class_and_a_text(labels, capsys):
+    Path("a.txt").write_text("".join(f"{label} {text}\n" for text, label in TEXTS))
+    data = LabelledText(path="a.txt", labels=labels).with_columns()
+    assert (data.text_column, data.label_column) == ("", "")
+    assert data.classes == (["good", "bad"] if labels else ["neg", "pos"])
+    message = "" if labels else "class: the first word of a line (neg, pos)"
+    assert capsys.readouterr().out.split("\n")[0] == message
 
 
-@pytest.mark.parametrize("second", ["train.jsonl", "training.csv", "train-00000-of-00001.csv"])
-def test_two_tables_for_one_split_are_refused(second):
-    table("data/train.csv")
-    (Path("data") / second).write_text("text,label\na,1\n")
-    told = complaint(LabelledText(path="data").with_columns)
-    assert "train.csv" in told
-    assert second in told
-
-
-def test_all_shards_of_a_split_are_read():
-    for number in range(2):
-        table(f"data/train-0000{number}-of-00002.csv", TEXTS[number::2])
-    table("data/TEST.CSV", TEXTS[:5])
-    data = LabelledText(path="data").with_columns()
-    rows = [*classes(data), *classes(data, "validation")]
-    assert sorted(rows) == sorted(TEXTS)
-    assert classes(data, "test") == TEXTS[:5]
-
-
-@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ"])
-def test_the_ending_of_a_table_may_be_upper_case(name):
-    content = Path(table("a.csv")).read_bytes()
-    Path(name).write_bytes(gzip.compress(content) if name.endswith("GZ") else content)
-    assert TextFile(name).with_columns().load() == "\n".join(text for text, _ in TEXTS)
-
-
-@pytest.mark.parametrize("kind", ["parquet", "saved", "splits", "files"])
-def test_names_of_classes_and_splits_are_those_of_the_set(kind):
-    one, other = as_set(TEXTS[:40]), as_set(TEXTS[40:])
-    if kind == "parquet":
-        one.to_parquet("a.parquet")
-    elif kind == "saved":
-        one.save_to_disk("a")
-    elif kind == "splits":
-        datasets.DatasetDict({"train": one, "dev": other, "test": other}).save_to_disk("a")
-    else:
-        Path("a").mkdir()
-        one.to_parquet("a/train.parquet")
-        other.to_parquet("a/test.parquet")
-    data = LabelledText(path="a.parquet" if kind == "parquet" else "a").with_columns()
-    assert data.classes == ["neg", "pos"]
-    if kind == "splits":
-        assert classes(data) == TEXTS[:40]
-        assert classes(data, "validation") == TEXTS[40:]
-    else:
-        assert len(classes(data)) == 36
-        assert len(classes(data, "validation")) == 4
-    if kind in ("splits", "files"):
-        assert classes(data, "test") == TEXTS[40:]
-    else:
-        assert "--test" in complaint(data.examples, "test")
-
-
-def test_columns_of_a_table_without_names_are_named(capsys):
+def test_columns_without_names_are_named(capsys):
     table("a.csv", header="")
-    assert "names by --columns, if these are its first row" in complaint(
-        LabelledText(path="a.csv").with_columns
-    )
+    message = complaint(LabelledText(path="a.csv").with_columns)
+    assert "all with --columns, if these are its first row" in message
     named = LabelledText(path="a.csv", columns=("text", "label")).with_columns()
     assert len([*classes(named), *classes(named, "validation")]) == len(TEXTS)
     data = ParallelText(path="a.csv", validation_fraction=0.5).with_columns()
-    told = capsys.readouterr().out.splitlines()[-1]
-    assert told.startswith(f"source: {TEXTS[0][0]!r}, target: {TEXTS[0][1]!r} (--columns, if")
+    out = capsys.readouterr().out.splitlines()[-1]
+    assert out.startswith(f"source: {TEXTS[0][0]!r}, target: {TEXTS[0][1]!r}")
+    assert "--columns" in out
     assert len(data.pairs("training")) == 30
 
 
-def test_rows_without_a_text_or_a_known_class_are_left_out_and_told(capsys):
+def test_rows_without_text_or_known_class_are_left_out(capsys):
     rows = [*TEXTS, ("lost", ""), ("", "pos"), ("  ", "neg")]
     others = table("b.csv", [*TEXTS, ("x", "odd")])
     data = LabelledText(path=table("a.csv", rows), validation=(others,)).with_columns()
-    told = "texts left out: 2, without a class, or one that no training text has (odd)\n"
-    assert capsys.readouterr().out.endswith(told)
+    assert "texts left out: 2, " in (out := capsys.readouterr().out)
+    assert out.endswith("(odd)\n")
     assert data.classes == ["neg", "pos"]
     assert [e.text for e in data.examples("training") if e.label is None] == ["lost", "", "  "]
     assert data.examples("validation")[-1].label is None
+
+
+def test_labels_that_differ_by_spaces_are_one_class():
+    rows = [(f"text {i}", " pos" if i % 2 else "pos") for i in range(20)] + TEXTS
+    assert LabelledText(path=table("a.csv", rows)).with_columns().classes == ["neg", "pos"]
+
+
+@pytest.mark.parametrize("values", [["2", "nan", "1"], ["1", "1.0", "01", "2"], ["b", "1", "a"]])
+def test_class_order_does_not_depend_on_row_order(values):
+    assert len({tuple(sort_labels(order)) for order in itertools.permutations(values)}) == 1
+    assert sort_labels(["10", "9", "-1"]) == ["-1", "9", "10"]
+
+
+def test_labels_option_takes_values_and_classes_in_turn():
+    words = ["--labels", "1", "bad", "2", "good", "--text-column", "body"]
+    data = parse(LabelledText, words, "tlite")
+    assert (data.labels, data.text_column) == ({"1": "bad", "2": "good"}, "body")
+    with pytest.raises(UserError):
+        parse(LabelledText, ["--labels", "1"], "tlite")
+
+
+def test_classes_are_in_the_order_of_the_labels():
+    labels = {"b": "beta", "x": "", "a": "alpha", "c": "beta"}
+    assert LabelledText(labels=labels).classes == ["beta", "alpha"]
+    assert "--labels" in complaint(read_all, write("a.csv"), labels={"3": ""})
 
 
 @pytest.mark.parametrize(
@@ -327,55 +369,158 @@ def test_rows_without_a_text_or_a_known_class_are_left_out_and_told(capsys):
         ([(f"text {i}", i) for i in range(40)], {}, "'stars' has 40 different values"),
         ([], {}, "a.csv has no rows"),
         (TEXTS, {"text_column": "body"}, "a.csv has no column 'body': it has review, stars"),
-        (TEXTS, {"training": ("b.csv",)}, "not both"),
-        (TEXTS, {"path": "empty"}, "empty has no table to train on (train.csv, say)"),
-        (TEXTS, {"path": "odd"}, "say --hub odd --training SPLIT"),
-        ([("é", 1)], {"encoding": "ascii"}, "--encoding names another"),
+        (TEXTS, {"training": ("b.csv",)}, "--path excludes --training"),
+        (TEXTS, {"path": "empty"}, "empty has no table to train on, such as train.csv"),
+        (TEXTS, {"path": "odd"}, "set --hub odd --training SPLIT"),
+        ([("é", 1)], {"encoding": "ascii"}, "--encoding"),
+        (TEXTS, {"hub": "odd", "path": "", "training": ("tow",)}, "can't read 'tow' of the set"),
+        (TEXTS, {"hub": "no/set", "path": "", "training": ("a",)}, "'no/set'"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(rows, settings, message):
+def test_invalid_tables_are_errors(rows, settings, message):
     Path("empty").mkdir()
-    datasets.DatasetDict({"one": as_set(), "two": as_set()}).save_to_disk("odd")
+    datasets.DatasetDict({"one": as_dataset(), "two": as_dataset()}).save_to_disk("odd")
     table("a.csv", rows)
     assert message in complaint(LabelledText(**{"path": "a.csv"} | settings).with_columns)
 
 
-def test_copies_of_a_text_are_on_one_side_wherever_they_stand():
+# Splits
+
+
+@given(st.integers(0, 300), st.integers(1, 99).map(lambda percent: percent / 100))
+@example(100, 0.29)  # in floating point 100 * 0.29 is below 29
+def test_splits_are_all_rows_in_order_at_even_distances(number, fraction):
+    training, validation = (list(stratified_split(range(number), fraction, s)) for s in SPLITS)
+    assert sorted(training + validation) == list(range(number))
+    assert (training, validation) == (sorted(training), sorted(validation))
+    assert len(validation) == int(number * Fraction(str(fraction)))
+    distances = {b - a for a, b in itertools.pairwise(validation)}
+    assert all(abs(distance - 1 / fraction) < 1 for distance in distances)
+
+
+LABEL_LISTS = st.lists(st.sampled_from("aaaabbc"), max_size=200) | st.just(["a", "b"] * 100)
+
+
+@given(LABEL_LISTS, st.integers(1, 50).map(lambda percent: percent / 100))
+def test_each_label_has_its_share_in_validation(labels, fraction):
+    path = table("labels.csv", [(f"text {i}", label) for i, label in enumerate(labels)])
+    data = LabelledText(training=(path,), text_column="review", label_column="stars")
+    data = dataclasses.replace(data, validation_fraction=fraction)
+    training, validation = ([*data.rows(split)] for split in SPLITS)
+    assert sorted(training + validation) == sorted(data.split_rows("training"))
+    for label, number in Counter(labels).items():
+        share = sum(value == label for _, value in validation)
+        assert abs(share - number * fraction) < 1
+
+
+def test_small_classes_share_the_validation_rows():
+    path = table("labels.csv", [(f"text {i}", i % 50) for i in range(200)])  # four of each
+    data = LabelledText(training=(path,), text_column="review", label_column="stars")
+    assert 15 <= len([*data.rows("validation")]) <= 25
+    assert len({label for _, label in data.rows("training")}) == 50
+
+
+def test_several_files_are_split_as_one():
+    names = write("a.txt", ROWS[:4]), write("b.txt", ROWS[4:])
+    for split in SPLITS:
+        one = read(split, training=(write("c.txt"),), validation_fraction=0.2)
+        assert read(split, training=names, validation_fraction=0.2) == one
+
+
+def test_copies_of_a_text_are_in_one_split():
     rows = [(f"text {i % 20}", "ab"[i % 2]) for i in range(100)]
-    data = LabelledText(
-        path=table("a.csv", rows, "text,label"), split_by="text", validation_fraction=0.3
-    )
-    training, validation = (
-        {e.text for e in data.with_columns().examples(p)} for p in ("training", "validation")
-    )
+    settings = {"split_by": "text", "validation_fraction": 0.3}
+    data = LabelledText(path=table("a.csv", rows, "text,label"), **settings).with_columns()
+    training, validation = ({e.text for e in data.examples(split)} for split in SPLITS)
     assert training
     assert validation
     assert not training & validation
 
 
-def test_pairs_are_found_and_told(capsys):
-    pairs = [(f"Number {i} sleeps.", f"Nummer {i} schläft.") for i in range(40)]
-    Path("a.jsonl").write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in pairs))
-    rows = [{"translation": {"en": a, "de": b}} for a, b in pairs]
-    datasets.Dataset.from_list(rows).save_to_disk("nested")
-    for path in ("a.jsonl", "nested"):
-        data = ParallelText(path=path).with_columns()
-        assert "source: 'en', target: 'de'" in capsys.readouterr().out
-        parts = [data.pairs(part) for part in ("training", "validation")]
-        assert sorted((p.source, p.target) for part in parts for p in part) == sorted(pairs)
-    assert "together" in complaint(ParallelText(path="a.jsonl", source_column="de").with_columns)
+def test_rows_are_read_lazily_and_streams_again():
+    validation = stratified_split(itertools.count(1), 0.25, "validation")
+    assert [next(validation) for _ in range(3)] == [4, 8, 12]
+    names = (write("a.jsonl"),)
+    data = LabelledText(training=names, validation=names, labels=LABELS, stream=True)
+    examples = data.examples("training")
+    assert list(examples) == EXAMPLES
+    write("a.jsonl", ROWS[:2])
+    assert list(examples) == EXAMPLES[:2]
 
 
-@pytest.mark.parametrize("kind", ["csv", "saved"])
-def test_the_texts_of_a_table_are_one_text(kind):
-    as_set().save_to_disk("saved")
-    data = TextFile(table("a.csv") if kind == "csv" else "saved").with_columns()
-    assert data.text_column == ("review" if kind == "csv" else "sentence")
+@pytest.mark.parametrize("split", ["training", "validation", "test"])
+def test_split_without_files_or_rows_is_an_error(split):
+    assert f"--{'test' if split == 'test' else 'training'}" in complaint(read, split)
+    message = complaint(read, "validation", training=(write("a.txt", ROWS[:3]),))
+    assert message.startswith("the validation split has no texts")
+    for fraction in (0.0, 1.0, -0.5):
+        message = complaint(read, training=("a.txt",), validation_fraction=fraction)
+        assert f"between 0 and 1, not {fraction}" in message
+
+
+@pytest.mark.parametrize("second", ["train.jsonl", "training.csv", "train-00000-of-00001.csv"])
+def test_two_tables_for_one_split_are_an_error(second):
+    table("data/train.csv")
+    (Path("data") / second).write_text("text,label\na,1\n")
+    message = complaint(LabelledText(path="data").with_columns)
+    assert "train.csv" in message
+    assert second in message
+
+
+def test_all_shards_of_a_split_are_read():
+    for number in range(2):
+        table(f"data/train-0000{number}-of-00002.csv", TEXTS[number::2])
+    table("data/TEST.CSV", TEXTS[:5])
+    data = LabelledText(path="data").with_columns()
+    assert sorted([*classes(data), *classes(data, "validation")]) == sorted(TEXTS)
+    assert classes(data, "test") == TEXTS[:5]
+
+
+@pytest.mark.parametrize("format", ["parquet", "saved", "splits", "files"])
+def test_class_and_split_names_of_a_dataset_are_used(format):
+    one, other = as_dataset(TEXTS[:40]), as_dataset(TEXTS[40:])
+    if format == "parquet":
+        one.to_parquet("a.parquet")
+    elif format == "saved":
+        one.save_to_disk("a")
+    elif format == "splits":
+        datasets.DatasetDict({"train": one, "dev": other, "test": other}).save_to_disk("a")
+    else:
+        Path("a").mkdir()
+        one.to_parquet("a/train.parquet")
+        other.to_parquet("a/test.parquet")
+    data = LabelledText(path="a.parquet" if format == "parquet" else "a").with_columns()
+    assert data.classes == ["neg", "pos"]
+    if format == "splits":
+        assert classes(data) == TEXTS[:40]
+        assert classes(data, "validation") == TEXTS[40:]
+    else:
+        assert (len(classes(data)), len(classes(data, "validation"))) == (36, 4)
+    if format in ("splits", "files"):
+        assert classes(data, "test") == TEXTS[40:]
+    else:
+        assert "--test" in complaint(data.examples, "test")
+
+
+# Paths
+
+
+@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ"])
+def test_suffix_may_be_upper_case(name):
+    content = Path(table("a.csv")).read_bytes()
+    Path(name).write_bytes(gzip.compress(content) if name.endswith("GZ") else content)
+    assert TextFile(name).with_columns().load() == "\n".join(text for text, _ in TEXTS)
+
+
+def test_texts_of_a_saved_dataset_are_one_text():
+    as_dataset().save_to_disk("saved")
+    data = TextFile("saved").with_columns()
+    assert data.text_column == "sentence"
     assert data.load() == "\n".join(text for text, _ in TEXTS)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "data/a.csv"])
-def test_located_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
+def test_absolute_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     table(name)
     here = LabelledText(path="a.csv").with_absolute_paths().with_columns()
     (tmp_path / "other").mkdir()
@@ -383,40 +528,112 @@ def test_located_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     assert here.with_absolute_paths() == here
     assert len([*here.examples("training"), *here.examples("validation")]) == len(TEXTS)
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
-    told = complaint(here.with_absolute_paths().examples, "training")
-    assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
+    message = complaint(here.with_absolute_paths().examples, "training")
+    assert message.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
 
 
-@pytest.mark.parametrize("kind", [LabelledText, ParallelText, TextFile])
-def test_an_absolute_path_is_never_replaced_by_a_namesake(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize("data", [LabelledText, ParallelText, TextFile])
+def test_absolute_path_is_not_replaced_by_a_namesake(data, tmp_path, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     table("train.csv")
-    assert kind(path="/home/me/my_reviews/train.csv").with_absolute_paths().path == (
-        "/home/me/my_reviews/train.csv"
-    )
+    path = "/home/me/my_reviews/train.csv"
+    assert data(path=path).with_absolute_paths().path == path
 
 
-@pytest.mark.parametrize("labels", [{}, {"pos": "good", "neg": "bad"}], ids=["found", "given"])
-def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
-    Path("a.txt").write_text("".join(f"{label} {text}\n" for text, label in TEXTS))
-    data = LabelledText(path="a.txt", labels=labels).with_columns()
-    assert (data.text_column, data.label_column) == ("", "")
-    assert data.classes == (["good", "bad"] if labels else ["neg", "pos"])
-    told = "" if labels else "class: the first word of a line (neg, pos)"
-    assert capsys.readouterr().out.split("\n")[0] == told
-
-
-def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypatch):
+def test_missing_test_file_is_not_replaced_by_a_namesake(tmp_path, monkeypatch):
     for name in ("train.csv", "elsewhere/test.csv", "test.csv"):
         table(name)
-    data = (
-        LabelledText(path="train.csv", test=("elsewhere/test.csv",))
-        .with_absolute_paths()
-        .with_columns()
-    )
+    data = LabelledText(path="train.csv", test=("elsewhere/test.csv",))
+    data = data.with_absolute_paths().with_columns()
     Path("elsewhere/test.csv").unlink()
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     for moved in (False, True):
         assert "no file" in complaint(
             lambda m=moved: list(data.with_absolute_paths(m).examples("test"))
         )
+
+
+# Pairs of sentences
+
+PAIRS = [
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("null", "NA"),
+    ('"No", he said', "„Nein“, sagte er"),
+    (" a space before", "ein Zeichen\u2028mitten drin "),
+]
+
+
+def write_lines(name: str, sentences) -> str:
+    content = "".join(f"{sentence}\n" for sentence in sentences).encode()
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return name
+
+
+def write_sides(*names: str) -> tuple[str, ...]:
+    """Write two text files with a sentence per line."""
+    return tuple(map(write_lines, names, zip(*PAIRS, strict=True)))
+
+
+def read_pairs(*names: str, **settings) -> list[Pair]:
+    """Return all pairs of files: with validation files none is held out."""
+    return ParallelText(training=names, validation=names, **settings).pairs("training")
+
+
+def texts_of(pairs) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    "names", [("a.en", "a.de"), ("a.txt", "b.txt"), ("a.en.gz", "a.de.gz"), ("a", "b.gz")], ids=str
+)
+def test_two_text_files_have_a_sentence_per_line(names):
+    pairs = read_pairs(*write_sides(*names), *write_sides("more.en", "more.de"))
+    assert texts_of(pairs) == 2 * PAIRS
+    assert pairs[1].where == f"line 2 of {names[0]} and {names[1]}"
+
+
+def test_rows_of_tables_are_pairs(capsys):
+    rows = [("en", "de"), *PAIRS]
+    names = [write_lines(f"{n}.tsv", [f"{s}\t{t}" for s, t in rows]) for n in "ab"]
+    pairs = read_pairs(*names, source_column="de", target_column="en")
+    assert texts_of(pairs) == 2 * [(target, source) for source, target in PAIRS]
+    assert pairs[-1].where == "row 4 of b.tsv"
+    message = complaint(read_pairs, *names, source_column="de", target_column="fr")
+    assert message == "a.tsv has no column 'fr': it has en, de"
+    rows = [{"translation": {"en": a, "de": b}} for a, b in PAIRS * 9]
+    datasets.Dataset.from_list(rows).save_to_disk("nested")
+    data = ParallelText(path="nested").with_columns()
+    assert "source: 'en', target: 'de'" in capsys.readouterr().out
+    splits = [texts_of(data.pairs(split)) for split in SPLITS]
+    assert sorted(splits[0] + splits[1]) == sorted(PAIRS * 9)
+    message = complaint(ParallelText(path="a.tsv", source_column="de").with_columns)
+    assert "--source-column and --target-column need each other" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "first"),
+    [(["a", "", "c", ""], ["a", "b", "c", "d"], 2), (["a", "b", "c"], ["a", "b", " \t"], 3)],
+)
+def test_pairs_with_an_empty_side_are_left_out(source, target, first, capsys):
+    pairs = read_pairs(write_lines("a.en", source), write_lines("a.de", target))
+    rows = zip(source, target, strict=True)
+    assert texts_of(pairs) == [row for row in rows if all(map(str.strip, row))]
+    err = capsys.readouterr().err
+    assert f"{len(source) - len(pairs)} of the {len(source)} training pairs are left out" in err
+    assert f"the first is line {first} of a.en and a.de" in err
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.en": 1}, "tables, or text files in pairs of source and target, not a.en"),
+        ({"a.en": 1, "a.de": 1, "b.en": 1}, "not a.en, a.de, b.en"),
+        ({"a.en": 1, "a.jsonl": 1}, "not a.en, a.jsonl"),
+        ({"a.en": 1234, "a.de": 1233}, "a.en has 1,234 lines, but a.de has 1,233"),
+        ({"a.en": 0, "a.de": 0}, "the training split has no sentences"),
+    ],
+    ids=str,
+)
+def test_text_files_that_are_not_parallel_are_errors(files, message):
+    names = [write_lines(name, ["x"] * number) for name, number in files.items()]
+    assert message in complaint(read_pairs, *names)

@@ -1,7 +1,7 @@
 """Prepare a corpus (arguments: SOURCE FOLDER) in processes that are killed one after another.
 
-Each is killed at one of its first renames of a finished file, until one succeeds. The number of
-kills is printed.
+Each is killed at one of its first renames, when it has appended tokens, until one succeeds. The
+number of kills is printed.
 """
 
 import itertools
@@ -10,9 +10,9 @@ import random
 import signal
 import sys
 
-from tests.helpers.preparing import made
+from tests.helpers.preparing import prepare_corpus
 
-PIECES = {"piece_size": 2000, "shard_tokens": 30_000}
+SETTINGS = {"unit_bytes": 2000, "shard_tokens": 30_000}
 
 
 def prepare_until_killed(source: str, folder: str, limit: int) -> None:
@@ -27,7 +27,7 @@ def prepare_until_killed(source: str, folder: str, limit: int) -> None:
         return counted
 
     os.rename, os.replace = kill_at_limit(os.rename), kill_at_limit(os.replace)
-    made(source, folder, **PIECES)
+    prepare_corpus(source, folder, **SETTINGS)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def test_truncation_keeps_the_last_special_token():
 
 def test_text_without_a_token_is_an_error():
     tokenizer = words({"a": 0, "b": 4_000_000_000})
-    assert tokenizer.largest_id == 4_000_000_000
+    assert tokenizer.max_id == 4_000_000_000
     for text, says in [("c", r"can't encode this text: .*\[UNK\]"), ("b", "the id 4000000000")]:
         with pytest.raises(UserError, match=says):
             tokenizer.encode(text)
@@ -62,8 +62,8 @@ def test_an_empty_text():
 def test_encode_long_equals_encode(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "split_long_text", lambda text: subwords.split_long_text(text, 3))
-        assert BPE.encode_long(text).tolist() == BPE.encode(text).tolist()
-    assert with_special_tokens().encode_long("a a").tolist() == [2, 2]
+        assert BPE.encode_document(text).tolist() == BPE.encode(text).tolist()
+    assert with_special_tokens().encode_document("a a").tolist() == [2, 2]
 
 
 @given(readable)
@@ -141,7 +141,7 @@ def test_saved_and_opened(tmp_path):
     assert opened.settings["chat_template"] == "x"
     assert PretrainedTokenizer.load(tmp_path / "tokenizer.json").eos_id == 1
     assert opened.decode([0, *opened.encode("hello"), 1]) == "hello"
-    assert opened.piece_of(0) == "<s>"
+    assert opened.id_to_token(0) == "<s>"
 
 
 def test_special_tokens_are_read_from_every_file(tmp_path):

@@ -65,7 +65,7 @@ OPTIONS = {
     OPTIMIZERS: f"{GENERATOR} --run runs/optimizers --seeds 2",
     STUDY: f"{GENERATOR} --run runs/study --seeds 2",
     TUNE: f"{GENERATOR} --run runs/tuning --trials 2",
-    PREPARE: "--tokenizer bpe:300 --processes 1",
+    PREPARE: "--tokenizer bpe:300",
     LAUNCH: f"{GENERATOR} --run runs/gpt2",
     CLASSIFY: f"{SMALL} --num-heads 2 --batch-size 4 --run runs/classifier",
     TRANSLATE: f"{SMALL} --num-heads 2 --pieces 100 --run runs/translator",

@@ -27,7 +27,7 @@ def corpus(tmp_path_factory):
     texts = (f"{number} bottles of beer on the wall. " for number in range(400))
     source = folder / "texts.jsonl"
     source.write_text("".join(json.dumps({"text": text * 3}) + "\n" for text in texts))
-    options = "--tokenizer bytes --validation-fraction 0.1 --processes 1"
+    options = "--tokenizer bytes --validation-fraction 0.1"
     assert main(["prepare", str(source), str(folder / "corpus"), *options.split()]) == 0
     return folder / "corpus"
 

@@ -85,14 +85,14 @@ def test_stream_waits_for_a_complete_character():
 
 
 def test_bytes_are_shown_as_characters_or_numbers():
-    shown = [BYTES.piece_of(index) for index in (65, 10, 7, 0xE4, 256, 300)]
+    shown = [BYTES.id_to_token(index) for index in (65, 10, 7, 0xE4, 256, 300)]
     assert shown == ["A", "\n", "<0x07>", "<0xE4>", END, ""]
 
 
 def test_learned_pieces_have_the_requested_number():
     assert (len(BYTES), len(PIECES)) == (257, 280)
     assert len(PIECES.encode(TEXT)) < 0.6 * len(BYTES.encode(TEXT))
-    assert PIECES.piece_of(PIECES.eos_id) == END
+    assert PIECES.id_to_token(PIECES.eos_id) == END
     assert PIECES.bos_id == PIECES.eos_id
     assert len(learn_bpe(["ab"], 1000)) == 258  # bytes, the mark, and "ab"
     assert len(learn_bpe([], 1000)) == 257

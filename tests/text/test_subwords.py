@@ -60,7 +60,7 @@ def test_batches_are_encoded_as_single_texts(texts):
     assert BPE.encode_ids(iter(texts)) == rows
     for text, row in zip(texts, rows, strict=True):
         assert all(0 <= index < len(BPE) for index in row)
-        assert [BPE.piece_of(index) for index in row] == BPE.pieces(text)
+        assert [BPE.id_to_token(index) for index in row] == BPE.pieces(text)
 
 
 def test_unknown_characters_are_the_unknown_piece():
@@ -96,7 +96,7 @@ def test_joint_pieces_are_one_tokenizer():
     assert "[UNK]" in SEPARATE.source.pieces("höher")
     assert "[UNK]" not in SEPARATE.target.pieces("höher") + JOINT.source.pieces("höher")
     for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
-        assert [side.piece_of(index) for index in range(4)] == list(SPECIALS)
+        assert [side.id_to_token(index) for index in range(4)] == list(SPECIALS)
     assert (PAD_ID, START_ID, END_ID) == (0, 2, 3)
 
 

@@ -59,9 +59,9 @@ def test_tokenizers_follow_the_protocol(tokenizer, tmp_path):
     assert isinstance(tokenizer, Tokenizer)
     (ids,) = tokenizer.encode_ids([TEXT])
     assert tokenizer.encode_texts([TEXT])[0].tolist() == list(ids)
-    assert max(ids) <= tokenizer.largest_id
+    assert max(ids) <= tokenizer.max_id
     assert tokenizer.pieces(TEXT, 2) == tokenizer.pieces(TEXT)[:2] != []
-    assert isinstance(tokenizer.piece_of(1), str)
+    assert isinstance(tokenizer.id_to_token(1), str)
     assert tokenizer.unknown_in(TEXT) == []
     tokenizer.save(tmp_path / tokenizer.file_name)
     assert list(tmp_path.iterdir())
@@ -71,7 +71,7 @@ def test_tokenizers_follow_the_protocol(tokenizer, tmp_path):
 def test_padding_is_decoded_to_nothing(tokenizer):
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode([*ids, PADDING, PADDING]) == tokenizer.decode(ids)
-    assert tokenizer.decode([PADDING]) == tokenizer.piece_of(PADDING) == ""
+    assert tokenizer.decode([PADDING]) == tokenizer.id_to_token(PADDING) == ""
 
 
 @each

@@ -177,7 +177,7 @@ def test_decode_gives_known_words(some):
     tokenizer = IndexTokenizer(sorted({*some}), marks=True)
     text = " ".join(some)
     assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert [tokenizer.piece_of(index) for index in tokenizer.encode(text)] == some
+    assert [tokenizer.id_to_token(index) for index in tokenizer.encode(text)] == some
 
 
 @given(plain_texts, st.none() | st.integers(0, 4), st.booleans())

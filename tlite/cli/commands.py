@@ -441,8 +441,6 @@ class Prepare:
     """Fraction for validation: the end of each text file, or documents by their hash."""
     shard_tokens: int = 0
     """Tokens per file; 0: one file per split, train.bin and val.bin."""
-    processes: int = 0
-    """Number of processes that encode; 0: one per core."""
 
     def execute(self) -> None:
         from tlite.data.documents import Source
@@ -460,8 +458,7 @@ class Prepare:
         fraction = self.validation_fraction
         source = Source(self.source, self.field, self.split, self.subset, fraction)
         make = partial(make_tokenizer, settings)
-        sizes = {"shard_tokens": self.shard_tokens, "processes": self.processes}
-        manifest = prepare(source, self.folder, name, make, **sizes)
+        manifest = prepare(source, self.folder, name, make, shard_tokens=self.shard_tokens)
         for split, part in manifest.splits.items():
             print(
                 f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from tlite.config import check_size
-from tlite.data.reading import Split, is_there, locate, read_json
+from tlite.data.reading import Split, is_regular_file, locate, read_json
 from tlite.errors import UserError
 
 MANIFEST = "corpus.json"
@@ -252,7 +252,7 @@ class Tokens:
 
 
 def _file_size(path: Path) -> int:
-    return path.stat().st_size if is_there(path) else 0
+    return path.stat().st_size if is_regular_file(path) else 0
 
 
 def _sha256_of_ends(path: Path) -> str:

@@ -1,233 +1,294 @@
-"""Texts of any size as documents, in pieces that processes read apart from each other.
+"""Documents of a source of any size, read in units of a few megabytes.
 
-A piece is a stretch of a text file or of JSON Lines, a row group of Parquet, some rows of a saved
-data set, or a shard of one on the hub. The pieces depend on the source alone, not on the number of
-processes. What is packed (.gz) can't be entered in the middle: it is one piece.
+A unit is a stretch of a text file or of JSON Lines, a row group of Parquet, some rows of a saved
+data set, or a shard of one on the hub. Units depend on the source alone. A compressed file (.gz)
+can't be entered in the middle: it is one unit.
 
-A text file is one document. Where it is cut, as a long document is, the white space at the end of
-a line goes to what follows: there tokenizers cut too, so the tokens are those of the whole.
+A text file is one document. A document is cut before the white space at the end of a line:
+tokenizers split there too, so the tokens are those of the whole.
 """
 
 import codecs
-import functools
 import io
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tlite.data.reading import (
-    MARK,
+    BYTE_ORDER_MARK,
     find,
-    is_packed,
-    json_object,
-    kind_of,
+    format_of,
+    is_gzip,
+    iter_bytes,
     open_file,
-    pieces,
+    parse_json_object,
 )
 from tlite.data.tables import (
-    Side,
+    check_columns,
+    dataset_errors,
+    hash_split,
     hub_commit,
-    is_saved,
-    need_columns,
-    open_set,
-    parquet_file,
-    reading_set,
-    side_of,
+    is_saved_dataset,
+    open_dataset,
+    open_parquet,
 )
 from tlite.errors import UserError, printable
 
-SIZE = 2**23  # bytes of a piece
-BLOCK = 2**18  # bytes of a text that are read at a time, and characters that are encoded at once
-LONGEST_LINE = 2**28  # bytes of a line of JSON
-ROWS = 10_000  # of a piece of a saved set
-AT_ONCE = 64  # rows that are read at a time
-END = 2**62  # of a file whose size is not known
-READABLE = "text", "json", "parquet"
-SHOWN = 5  # skipped files whose names a warning has
+UNIT_BYTES = 2**23
+UNIT_ROWS = 10_000  # of a saved data set
+CHUNK_SIZE = 2**18  # bytes of a text that are read at a time, and characters of a chunk
+MAX_LINE_BYTES = 2**28  # of JSON Lines
+BATCH_ROWS = 64  # rows that are read at a time
+READABLE_FORMATS = "text", "json", "parquet"
+MAX_NAMES = 5  # skipped files that a warning names
+SAMPLED_UNITS = 16  # units, at even distances, that a tokenizer is trained on
+
+TrainingSplit = Literal["training", "validation"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where documents come from."""
+    """Source of the documents of a corpus."""
 
     name: str
-    """A text file (.txt, also .gz), JSON Lines, Parquet, a folder of these, a folder of
-    `save_to_disk`, or a set on huggingface.co."""
+    """Text file (.txt, also .gz), JSON Lines, Parquet, folder of these, folder of `save_to_disk`,
+    or data set on huggingface.co."""
     field: str = "text"
-    """The column with the text."""
+    """Column with the text."""
     split: str = "train"
-    """Of a set: its split."""
+    """Split of a data set."""
     subset: str = ""
-    """Of a set on the hub: its configuration."""
+    """Configuration of a data set on the hub."""
     validation_fraction: float = 0.005
-    """The share for validation. Of each text file it is the last part, from a new line on;
-    elsewhere the documents whose hash falls below it, so that copies stay on one side."""
+    """Fraction for validation: the end of each text file, from a new line on; elsewhere the
+    documents whose hash is below it, so that copies are in one split."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What one process reads at a time."""
+class Unit:
+    """Part of a source that is read at once."""
 
-    kind: Literal["text", "json", "parquet", "saved", "hub"]
+    format: Literal["text", "json", "parquet", "saved", "hub"]
     name: str
     start: int
-    """The first byte, row group, row or shard."""
+    """First byte, row group, row or shard."""
     stop: int
-    side: Side | None = None
-    """None: the hash of each document tells."""
+    split: TrainingSplit | None = None
+    """Split of a stretch of text; None: by the hash of each document."""
     begins: bool = True
-    """Of a text: the file, or its part for validation, begins with it."""
+    """The file, or its validation split, begins with this stretch of text."""
     ends: bool = True
-    """Of a text: the file, which is one document, ends with it."""
+    """The file, which is one document, ends with this stretch of text."""
 
 
-class Fragment(NamedTuple):
+class Chunk(NamedTuple):
     """A document, or a part of one that is too long to be encoded at once."""
 
     text: str
-    side: Side
+    split: TrainingSplit
     begins: bool
     ends: bool
 
 
-def plan(source: Source, size: int = SIZE) -> list[Piece]:
-    """The pieces of a source, in their order.
+class Documents:
+    """The documents of a source, by units.
 
     Raises:
         UserError: there is no such source, it has no such field, or no documents.
     """
-    if not 0 <= source.validation_fraction < 1:
-        raise UserError(
-            f"the validation fraction must be at least 0 and below 1, not "
-            f"{source.validation_fraction}"
-        )
-    path = Path(source.name)
-    _set.cache_clear()  # it may have changed since this process read it last
-    if is_saved(path):
-        found = _pieces("saved", source.name, len(_set(source)), ROWS)
-    elif os.path.lexists(path) or kind_of(path) in READABLE:
-        found = _file_pieces(source, _files(path), size)
-    else:
-        found = _pieces("hub", source.name, _set(source).num_shards, 1)
-    if not found:
-        raise UserError(f"{source.name} has no documents")
-    return found
 
+    def __init__(self, source: Source, unit_bytes: int = UNIT_BYTES):
+        if not 0 <= source.validation_fraction < 1:
+            raise UserError(
+                f"the validation fraction must be at least 0 and below 1, not "
+                f"{source.validation_fraction}"
+            )
+        self.source, path = source, Path(source.name)
+        self._dataset: Any = None
+        if is_saved_dataset(path):
+            self.units = _split_range("saved", source.name, len(self._open_dataset()), UNIT_ROWS)
+        elif os.path.lexists(path) or format_of(path) in READABLE_FORMATS:
+            self.units = _file_units(source, _readable_files(path), unit_bytes)
+        else:
+            self.units = _split_range("hub", source.name, self._open_dataset(True).num_shards, 1)
+        if not self.units:
+            raise UserError(f"{source.name} has no documents")
 
-def source_files(source: Source, found: Sequence[Piece]) -> list[list[Any]]:
-    """Name, size and time of change of each file of some pieces, to see that they stay the same; of
-    a set on the hub its commit."""
-    if found[0].kind == "hub":
-        return [[source.name, hub_commit(source.name, source.split)]]
-    paths = [Path(name) for name in dict.fromkeys(piece.name for piece in found)]
-    inside = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
-    files = [path for some in inside for path in some if path.is_file()]
-    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    def fingerprint(self) -> list[list[Any]]:
+        """Return name, size and modification time of each file; the commit of a set on the hub."""
+        if self.units[0].format == "hub":
+            return [[self.source.name, hub_commit(self.source.name, self.source.split)]]
+        paths = [Path(name) for name in dict.fromkeys(unit.name for unit in self.units)]
+        nested = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
+        files = filter(Path.is_file, itertools.chain.from_iterable(nested))
+        return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
+    def read(self, unit: Unit) -> Iterator[Chunk]:
+        """Yield the documents of a unit, without empty ones.
 
-def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
-    """The documents of a piece, empty ones left out.
-
-    Raises:
-        UserError: it is not what its name says; where there is one, the place is named.
-    """
-    if piece.kind == "text":
-        side, begins = piece.side or "training", piece.begins
-        for block in _text_blocks(Path(piece.name), piece.start, piece.stop):
-            yield Fragment(block, side, begins, False)
+        Raises:
+            UserError: the content has another format; the place is named if it is known.
+        """
+        if unit.format != "text":
+            yield from split_documents(self._texts(unit), self.source.validation_fraction)
+            return
+        begins = unit.begins
+        for block in _text_blocks(Path(unit.name), unit.start, unit.stop):
+            yield Chunk(block, unit.split, begins, False)
             begins = False
-        if piece.ends:
-            yield Fragment("", side, begins, True)
-        return
-    yield from fragments(_texts(source, piece), source.validation_fraction)
+        if unit.ends:
+            yield Chunk("", unit.split, begins, True)
+
+    def texts(self, num_bytes: int | None) -> Iterator[str]:
+        """Yield all texts, or about `num_bytes` of the training split to train a tokenizer on.
+
+        These are the beginnings of up to 16 units at even distances over the source.
+        """
+        if num_bytes is None:
+            for unit in self.units:
+                yield from (chunk.text for chunk in self.read(unit))
+            return
+        units = [unit for unit in self.units if unit.split != "validation"]
+        number = min(len(units), SAMPLED_UNITS)
+        for index in range(number):
+            remaining = num_bytes // number
+            for chunk in self.read(units[index * len(units) // number]):
+                if chunk.split == "training":
+                    yield chunk.text
+                    remaining -= len(chunk.text.encode())
+                if remaining <= 0:
+                    break
+
+    def _open_dataset(self, stream: bool = False) -> Any:
+        """Open the column of a saved set, memory-mapped, or of one on the hub, as a stream."""
+        source = self.source
+        dataset = open_dataset(source.name, source.split, stream, source.subset)
+        with dataset_errors(source.name, source.split):
+            self._dataset = dataset.select_columns([source.field])
+        return self._dataset
+
+    def _texts(self, unit: Unit) -> Iterator[str]:
+        """Yield the text of each row of a unit; "" for null."""
+        for value, place in self._values(unit):
+            if value is not None and not isinstance(value, str):
+                kind = type(value).__name__
+                raise UserError(f"{place} has no text under {self.source.field!r}, but a {kind}")
+            yield value or ""
+
+    def _values(self, unit: Unit) -> Iterator[tuple[Any, str]]:
+        """Yield the value of the column in each row of a unit, and the row's place."""
+        field, place = self.source.field, f"a row of {unit.name}"
+        if unit.format == "json":
+            for row, place in _json_rows(Path(unit.name), unit.start, unit.stop):
+                check_columns(row, (field,), place)
+                yield row[field], place
+        elif unit.format == "parquet":
+            with open_parquet(Path(unit.name), (field,)) as file:
+                for batch in file.iter_batches(BATCH_ROWS, [unit.start], [field]):
+                    yield from ((row[field], place) for row in batch.to_pylist())
+        else:
+            dataset = self._dataset
+            with dataset_errors(self.source.name, self.source.split):
+                if unit.format == "saved":
+                    rows = dataset.select(range(unit.start, unit.stop))
+                else:
+                    rows = dataset.shard(dataset.num_shards, unit.start)
+                for batch in rows.iter(BATCH_ROWS):
+                    yield from ((value, place) for value in batch[field])
 
 
-def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> Iterator[Fragment]:
-    """Documents on their sides, long ones cut where a line ends."""
+def split_documents(
+    texts: Iterable[str], fraction: float, max_size: int = CHUNK_SIZE
+) -> Iterator[Chunk]:
+    """Yield documents with their splits; long ones are cut at ends of lines, empty ones left out.
+
+    Args:
+        max_size: characters of a chunk.
+    """
     for text in texts:
-        side, begin = side_of(text, fraction), 0
-        while len(text) - begin > longest:
-            line_end = text.rfind("\n", begin, begin + longest)
-            size = len(text[begin : max(line_end, begin)].rstrip()) or longest
-            yield Fragment(text[begin : begin + size], side, not begin, False)
+        split, begin = hash_split(text, fraction), 0
+        while len(text) - begin > max_size:
+            line_end = text.rfind("\n", begin, begin + max_size)
+            size = len(text[begin : max(line_end, begin)].rstrip()) or max_size
+            yield Chunk(text[begin : begin + size], split, not begin, False)
             begin += size
         if text:
-            yield Fragment(text[begin:], side, not begin, True)
+            yield Chunk(text[begin:], split, not begin, True)
 
 
-# Which pieces there are
+# Units
 
 
-def _files(path: Path) -> list[Path]:
-    """The file, or the files of a folder that can be read, by name."""
+def _readable_files(path: Path) -> list[Path]:
+    """Return the file, or the readable files of a folder by name; others are warned of."""
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file())
-        found = [file for file in files if kind_of(file) in READABLE]
-        others = (file for file in files if kind_of(file) not in READABLE)
-        if skipped := [str(file.relative_to(path)) for file in others]:
-            shown = ", ".join(skipped[:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
-            warning = f"warning: {len(skipped):,} files of {path} are not read: {shown}"
+        all_files = sorted(p for p in path.rglob("*") if p.is_file())
+        files = [file for file in all_files if format_of(file) in READABLE_FORMATS]
+        if skipped := [str(file.relative_to(path)) for file in all_files if file not in files]:
+            names = ", ".join(skipped[:MAX_NAMES]) + ", ..." * (len(skipped) > MAX_NAMES)
+            warning = f"warning: {len(skipped):,} files of {path} are not read: {names}"
             print(printable(warning), file=sys.stderr)
     else:
-        found = [path] if kind_of(path := find(str(path))) in READABLE else []
-    if not found:
+        files = [path] if format_of(path := find(str(path))) in READABLE_FORMATS else []
+    if not files:
         raise UserError(f"{path} has none of the endings .txt, .jsonl, .json and .parquet")
-    return found
+    return files
 
 
-def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
-    lengths = {file: file.stat().st_size for file in files if kind_of(file) == "text"}
-    packed = [file for file in lengths if is_packed(file)]  # it is read through
-    lengths |= {file: sum(map(len, pieces(file, any_size=True))) for file in packed}
-    held, found = 0.0, []  # bytes that validation still needs of the files so far
+def _file_units(source: Source, files: list[Path], unit_bytes: int) -> list[Unit]:
+    due, units = 0.0, []  # bytes that validation lacks of the files so far
     for file in files:
-        if (kind := kind_of(file)) == "text":
-            held += lengths[file] * source.validation_fraction
-            cut = lengths[file] - min(round(held), lengths[file])
-            found += (texts := _text_pieces(file, lengths[file], cut, size))
-            held -= sum(text.stop - text.start for text in texts if text.side == "validation")
-        elif kind == "parquet":
-            with parquet_file(file, (source.field,)) as opened:
-                found += _pieces("parquet", str(file), opened.num_row_groups, 1)
-        elif is_packed(file):
-            found.append(Piece("json", str(file), 0, END))
+        format = format_of(file)
+        if format == "text":
+            length = file.stat().st_size
+            if is_gzip(file):
+                length = sum(map(len, iter_bytes(file, unlimited=True)))
+            due += length * source.validation_fraction
+            texts = _text_units(file, length, length - min(round(due), length), unit_bytes)
+            due -= sum(text.stop - text.start for text in texts if text.split == "validation")
+            units += texts
+        elif format == "parquet":
+            with open_parquet(file, (source.field,)) as opened:
+                units += _split_range("parquet", str(file), opened.num_row_groups, 1)
+        elif is_gzip(file):
+            units.append(Unit("json", str(file), 0, sys.maxsize))
         else:
-            found += _pieces("json", str(file), file.stat().st_size, size)
-    return found
+            units += _split_range("json", str(file), file.stat().st_size, unit_bytes)
+    return units
 
 
-def _pieces(kind: Any, name: str, number: int, step: int) -> list[Piece]:
-    """Pieces of `step` rows (or bytes, groups, shards) each, of `number` in all."""
-    borders = itertools.pairwise([*range(0, number, step), number])
-    return [Piece(kind, name, start, stop) for start, stop in borders]
+def _split_range(format: Any, name: str, size: int, step: int) -> list[Unit]:
+    """Return units of `step` bytes, row groups, rows or shards of `size` in all."""
+    borders = itertools.pairwise([*range(0, size, step), size])
+    return [Unit(format, name, start, stop) for start, stop in borders]
 
 
-def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
-    """Those of a text file, of which the lines that begin in the first `cut` bytes are to train on.
+def _text_units(path: Path, length: int, cut: int, unit_bytes: int) -> list[Unit]:
+    """Return the units of a text file; the lines that begin in the first `cut` bytes are training.
 
-    They begin where a line ends, before its white space; but the part for validation at a line.
+    Units begin before the white space at the end of a line, the validation split with a line.
     """
-    borders, part = {0, length}, 0 if cut <= 0 else length
+    borders, validation_start = {0, length}, 0 if cut <= 0 else length
     with open_file(path) as file:
         if 0 < cut < length:
-            part = _next_line(file, cut)
-            borders.add(part)
-        last = 0
-        for place in range(size, 0 if is_packed(path) else length, size):
-            if place > last and (last := _next_line(file, place)) != part:
-                borders.add(_before_space(file, last))
+            validation_start = _next_line(file, cut)
+            borders.add(validation_start)
+        line = 0
+        for position in range(unit_bytes, 0 if is_gzip(path) else length, unit_bytes):
+            if position > line and (line := _next_line(file, position)) != validation_start:
+                borders.add(_before_white_space(file, line))
     return [
-        Piece(
+        Unit(
             "text",
             str(path),
             start,
             stop,
-            "training" if start < part else "validation",
-            begins=start in (0, part),
+            "training" if start < validation_start else "validation",
+            begins=start in (0, validation_start),
             ends=stop == length,
         )
         for start, stop in itertools.pairwise(sorted(borders))
@@ -235,88 +296,56 @@ def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
 
 
 def _next_line(file: io.BufferedIOBase, start: int) -> int:
-    """Go to where the first line from `start` on begins."""
+    """Seek the first line that begins at `start` or later, and return its position."""
     file.seek(max(start - 1, 0))
-    while start and (part := file.readline(BLOCK)) and not part.endswith(b"\n"):
+    while start and (content := file.readline(CHUNK_SIZE)) and not content.endswith(b"\n"):
         pass
     return file.tell()
 
 
-def _before_space(file: io.BufferedIOBase, end: int, most: int = 256) -> int:
-    """Where the white space begins that ends at a place; that place if it is longer than `most`."""
-    file.seek(max(end - most, 0))
-    text = file.read(min(most, end)).decode(errors="ignore")
+def _before_white_space(file: io.BufferedIOBase, end: int, max_size: int = 256) -> int:
+    """Return where the white space before `end` begins; `end` if it exceeds `max_size` bytes."""
+    file.seek(max(end - max_size, 0))
+    text = file.read(min(max_size, end)).decode(errors="ignore")
     return end - len(text[len(text.rstrip()) :].encode()) if text.strip() else end
 
 
-# What is in a piece
+# Content
 
 
 def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
-    """A stretch of a text, some lines at a time; line ends become newlines.
+    """Yield a stretch of a text, some lines at a time; line ends become newlines.
 
     Raises:
         UserError: it is not UTF-8.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), translate=True)
-    at, space = start, ""
+    position, space = start, ""
     try:
         with open_file(path) as file:
             file.seek(start)
-            while block := file.read(min(BLOCK, stop - at)):
-                block += file.readline(min(BLOCK, stop - at - len(block)))
-                text = space + decoder.decode(block if at else block.removeprefix(MARK.encode()))
-                at, space = at + len(block), text[len(text.rstrip()) :]
+            while block := file.read(min(CHUNK_SIZE, stop - position)):
+                block += file.readline(min(CHUNK_SIZE, stop - position - len(block)))
+                content = block if position else block.removeprefix(BYTE_ORDER_MARK.encode())
+                text = space + decoder.decode(content)
+                position, space = position + len(block), text[len(text.rstrip()) :]
                 if text := text[: len(text) - len(space)]:
                     yield text
         if text := space + decoder.decode(b"", final=True):
             yield text
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text: after byte {at:,} it has {error.object[error.start]:#04x}"
-        ) from error
+        byte = error.object[error.start]
+        raise UserError(f"{path} is not UTF-8 text: byte {byte:#04x} after {position:,}") from error
 
 
-def _values(source: Source, piece: Piece) -> Iterator[tuple[Any, str]]:
-    """What stands in the column of a piece's rows, and where each is."""
-    path, places, where = Path(piece.name), range(piece.start, piece.stop), f"a row of {piece.name}"
-    if piece.kind == "json":
-        with open_file(path) as file:
-            at = _next_line(file, piece.start)
-            while at < piece.stop and (line := file.readline(LONGEST_LINE)):
-                where = f"the line at byte {at:,} of {path}"
-                if line := (line if at else line.removeprefix(MARK.encode())).strip():
-                    need_columns(row := json_object(line, where), (source.field,), where)
-                    yield row[source.field], where
-                at = file.tell()
-    elif piece.kind == "parquet":
-        with parquet_file(path, (source.field,)) as file:
-            for batch in file.iter_batches(AT_ONCE, [*places], [source.field]):
-                yield from ((row[source.field], where) for row in batch.to_pylist())
-    else:
-        found = _set(source)
-        with reading_set(source.name, source.split):
-            saved = piece.kind == "saved"
-            shards = (found.shard(found.num_shards, index) for index in places)
-            for part in [found.select(places)] if saved else shards:
-                for batch in part.iter(AT_ONCE):
-                    yield from ((value, where) for value in batch[source.field])
-
-
-def _texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts in the rows of a piece; "" where there is null."""
-    for value, where in _values(source, piece):
-        if value is not None and not isinstance(value, str):
-            kind = type(value).__name__
-            raise UserError(f"{where} has no text under {source.field!r}, but a {kind}")
-        yield value or ""
-
-
-@functools.cache
-def _set(source: Source) -> Any:
-    """The column of a saved set, memory-mapped; or of one on the hub (or of a folder of its form),
-    to be read shard by shard."""
-    stream = not is_saved(source.name)
-    found = open_set(source.name, source.split, stream, source.subset or None)
-    with reading_set(source.name, source.split):
-        return found.select_columns([source.field])
+def _json_rows(path: Path, start: int, stop: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the objects on the lines that begin in [start, stop), and their places."""
+    with open_file(path) as file:
+        position = _next_line(file, start)
+        while position < stop and (line := file.readline(MAX_LINE_BYTES)):
+            place = f"the line at byte {position:,} of {path}"
+            if position == 0:
+                line = line.removeprefix(BYTE_ORDER_MARK.encode())
+            if line := line.strip():
+                yield parse_json_object(line, place), place
+            position = file.tell()

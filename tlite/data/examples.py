@@ -1,49 +1,49 @@
-"""Texts with labels, and pairs of sentences: tables of your own, lines, or a set on the hub."""
+"""Texts with labels, and pairs of sentences: tables, files of lines, or data sets on the hub."""
 
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import tyro
 
-from tlite.data.reading import Split, find, kind_of, read_lines
+from tlite.data.reading import Split, find, format_of, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import (
-    column_of,
+    check_columns,
+    detect_column,
+    detect_pair_columns,
     import_datasets,
-    in_order,
-    need_columns,
-    open_set,
-    pair_columns,
-    parquet_file,
+    open_dataset,
+    open_parquet,
+    sort_labels,
 )
 from tlite.errors import UserError, printable
 
-MOST_CLASSES = 1000
-SHOWN = 20  # classes that are named in a line
+MAX_CLASSES = 1000
+MAX_NAMES = 20  # classes that a message names
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
+def _parse_pairs(words: list[str]) -> dict[str, str]:
     if len(words) % 2:
-        raise ValueError("give a class after each value")
+        raise ValueError("a class must follow each value")
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-# On the command line a dictionary is its keys and values in turn: --labels 1 bad 2 good
+# On the command line the keys and values of a dictionary alternate: --labels 1 bad 2 good
 PAIRS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="VALUE CLASS ...",
-    instance_from_str=_pairs,
+    instance_from_str=_parse_pairs,
     is_instance=lambda value: isinstance(value, dict),
     str_from_instance=lambda value: [word for pair in value.items() for word in pair],
 )
 
 
 class Example(NamedTuple):
-    """A text; the value in its label column; its class, or None where it is left out."""
+    """A text, the value in its label column, and its class or None."""
 
     text: str
     value: str
@@ -52,109 +52,111 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledText(TableData):
-    """JSON Lines, CSV, TSV or Parquet files, lines of "label text", or a set on the hub."""
+    """JSON Lines, CSV, TSV or Parquet files, lines of "label text", or a data set on the hub."""
 
     text_column: str = ""
-    """The column with the text; the one whose name is known unless given."""
+    """Column with the text; "": recognised by its name."""
     label_column: str = ""
-    """The column with the label; the one whose name is known unless given."""
+    """Column with the label; "": recognised by its name."""
     labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
-    """The class that each value of the label column means, "" leaves its texts out; each is a class
-    of its own unless given."""
+    """Class of each value in the label column, "" to leave its texts out; {}: each value is a
+    class."""
     split_by: Literal["label", "row", "text"] = "label"
     stream: bool = False
-    """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
+    """Read the data again whenever it is needed: only its tokens must fit into memory."""
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, in the order in which `labels` first has them."""
+        """Names of the classes, in the order of `labels`."""
         return [name for name in dict.fromkeys(self.labels.values()) if name]
 
     def with_columns(self) -> "LabelledText":
-        """The same with the columns and classes that its tables have; they are printed.
+        """Return the same data with detected columns and classes, which are printed.
 
         Raises:
-            UserError: they can't be told; the option is named that does.
+            UserError: they are ambiguous; the option is named.
         """
-        data = self.with_path()
+        data = self.with_splits()
         if not data.training or (data.labels and data.text_column and data.label_column):
             return data
-        if table := data.has_columns(data.training[0]):
-            row, where = data.first_row()
-            text = data.text_column or column_of(row, where, "text", data.label_column)
-            label = data.label_column or column_of(row, where, "label", text)
-            need_columns(row, (text, label), where)
+        if has_columns := data.has_columns(data.training[0]):
+            row, place = data.first_row()
+            text = data.text_column or detect_column([*row], place, "text", data.label_column)
+            label = data.label_column or detect_column([*row], place, "label", text)
+            check_columns(row, (text, label), place)
             data = dataclasses.replace(data, text_column=text, label_column=label)
         if not data.labels:
             return data._with_classes()
-        if table:
-            data._print(data.classes)
+        if has_columns:
+            data._print_columns(data.classes)
         return data
 
-    def _print(self, classes: list[str]) -> None:
-        columns = f"text: {self.text_column!r}, class: {self.label_column!r}"
-        columns = columns if self.text_column else "class: the first word of a line"
-        print(printable(f"{columns} ({_short(classes)})"), flush=True)
+    def _print_columns(self, classes: list[str]) -> None:
+        columns = "class: the first word of a line"
+        if self.text_column:
+            columns = f"text: {self.text_column!r}, class: {self.label_column!r}"
+        print(printable(f"{columns} ({_shorten(classes)})"), flush=True)
 
     def _with_classes(self) -> "LabelledText":
-        """The same with a class for each value that the training part has."""
+        """Return the same data with a class for each value in the training split."""
         training, validation = (
-            Counter(value for text, value in self.rows(part) if text.strip())
-            for part in ("training", "validation")
+            Counter(value for text, value in self.rows(split) if text.strip())
+            for split in ("training", "validation")
         )
-        total, names = sum(training.values()), self._names_of_classes()
-        known = {value: names.get(value, value) for value in in_order(filter(None, training))}
-        if names:  # -1 is none of them
-            known = {value: name for value, name in known.items() if value in names}
-        self._print([*known.values()])
-        if len(known) > min(MOST_CLASSES, max(total / 2, 2)):
+        total, names = sum(training.values()), self._class_names()
+        classes = {v: names.get(v, v) for v in sort_labels(filter(None, training))}
+        if names:  # a value without a name, such as -1, is not a class
+            classes = {value: name for value, name in classes.items() if value in names}
+        self._print_columns([*classes.values()])
+        if len(classes) > min(MAX_CLASSES, max(total / 2, 2)):
             raise UserError(
-                f"{self.label_column!r} has {len(known):,} different values in {total:,} texts: "
-                "these are no classes; name another column with --label-column"
+                f"{self.label_column!r} has {len(classes):,} different values in {total:,} texts, "
+                "too many for classes: name another column with --label-column"
             )
-        counts = [f"{name}: {training[value]:,}" for value, name in known.items()]
-        print(printable(f"training texts of each class: {_short(counts)}"))
-        left_out = dict.fromkeys(v for v in ["", *training, *validation] if v not in known)
-        if missing := sum(training[value] + validation[value] for value in left_out):
-            others = _short([*filter(None, left_out)])
-            of_others = f", or one that no training text has ({others})" if others else ""
-            print(printable(f"texts left out: {missing:,}, without a class{of_others}"))
-        return dataclasses.replace(self, labels=known | dict.fromkeys(left_out, ""))
+        counts = [f"{name}: {training[value]:,}" for value, name in classes.items()]
+        print(printable(f"training texts of each class: {_shorten(counts)}"))
+        others = dict.fromkeys(v for v in ["", *training, *validation] if v not in classes)
+        if number := sum(training[value] + validation[value] for value in others):
+            unknown = _shorten([*filter(None, others)])
+            reason = f", or with one that no training text has ({unknown})" if unknown else ""
+            print(printable(f"texts left out: {number:,}, without a class{reason}"))
+        return dataclasses.replace(self, labels=classes | dict.fromkeys(others, ""))
 
-    def _names_of_classes(self) -> dict[str, str]:
-        """The names that `datasets` knows of the label column's numbers in the first of the
-        training tables, {"0": "negative", ...}; or none."""
-        first, features = self.training[0], {}
+    def _class_names(self) -> dict[str, str]:
+        """Return the names of numbered classes, {"0": "negative", ...}, that `datasets` stores in
+        the first training table; {} if there are none."""
+        source, features = self.training[0], {}
         if self.hub:
-            features = open_set(self.hub, first, self.stream).features or {}
-        elif kind_of(path := find(first)) == "parquet":
-            with parquet_file(path) as file:
+            dataset = open_dataset(self.hub, source, self.stream, self.subset)
+            features = dataset.features or {}
+        elif format_of(path := find(source)) == "parquet":
+            with open_parquet(path) as file:
                 features = import_datasets().Features.from_arrow_schema(file.schema_arrow)
         names = getattr(features.get(self.label_column), "names", [])
         return {str(number): name for number, name in enumerate(names)}
 
-    def examples(self, part: Split) -> Iterable[Example]:
-        """The texts of a part, those of classes that are left out among them.
+    def examples(self, split: Split) -> Iterable[Example]:
+        """Return the texts of a split; those without a class have the label None.
 
         Raises:
-            UserError: a file, a column or a label is not what it should be, or there is no text.
+            UserError: a file, column or label is invalid, or there is no text.
         """
         if not self.classes:
-            raise UserError("no labels given: say what they mean with --labels VALUE CLASS ...")
-        examples = Pass(self, part)
+            raise UserError("there are no classes: name them with --labels VALUE CLASS ...")
+        examples = StreamedExamples(self, split)
         return examples if self.stream else list(examples)
 
-    def all_rows(self, part: Split) -> Iterator[tuple[str, ...]]:
+    def split_rows(self, split: Split) -> Iterator[tuple[str, ...]]:
         columns = self.text_column or "text", self.label_column or "label"
-        for source in getattr(self, part):
-            for text, value in self._rows_of(source, *columns):
-                yield text, value.strip()  # " pos" is no class beside "pos"
+        for source in getattr(self, split):
+            for text, value in self._source_rows(source, *columns):
+                yield text, value.strip()  # " pos" and "pos" are one class
 
     def texts(self, source: str) -> Iterator[str]:
-        """The texts of a file or split, which needs no labels."""
-        return (row[0] for row in self._rows_of(source, self.text_column or "text"))
+        """Return an iterator over the texts of a file or split, which needs no labels."""
+        return (row[0] for row in self._source_rows(source, self.text_column or "text"))
 
-    def _rows_of(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
+    def _source_rows(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
         if self.has_columns(source):
             return self.cells(source, *columns)
         lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
@@ -162,37 +164,35 @@ class LabelledText(TableData):
 
 
 @dataclass(frozen=True)
-class Pass:
-    """The examples of a part, read anew each time they are iterated over."""
+class StreamedExamples:
+    """The examples of a split, read again by each iteration."""
 
     data: LabelledText
-    part: Split
+    split: Split
 
     def __iter__(self) -> Iterator[Example]:
-        """A text without a letter has no class."""
         data, number = self.data, 0
         ids = {name: index for index, name in enumerate(data.classes)}
-        for number, (text, value) in enumerate(data.rows(self.part), 1):
+        for number, (text, value) in enumerate(data.rows(self.split), 1):
             if value not in data.labels:
                 raise UserError(
-                    f"row {number} of the {self.part} part has the label {value!r}, which is not "
+                    f"row {number} of the {self.split} split has the label {value!r}, which is not "
                     f"among {', '.join(filter(None, data.labels))}: see --labels"
                 )
-            label = ids.get(data.labels[value]) if text.strip() else None
-            yield Example(text, value, label)
+            yield Example(text, value, ids.get(data.labels[value]) if text.strip() else None)
         if not number:
-            raise data.nothing(self.part)
+            raise data.empty_split_error(self.split)
 
 
-def _short(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
 
 
 # Pairs of sentences
 
 
 class Pair(NamedTuple):
-    """A sentence, its translation, and where they were read, for messages."""
+    """A sentence, its translation, and their place for messages."""
 
     source: str
     target: str
@@ -201,68 +201,69 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class ParallelText(TableData):
-    """Two text files with a sentence a line, or tables (JSON Lines, CSV, TSV, ...), or the hub."""
+    """Two text files with a sentence per line, tables, or a data set on the hub."""
 
     training: tuple[str, ...] = ()
     """Tables, or pairs of text files (source, target, source, ...), here or in TLITE_DATA."""
     split_by: Literal["row", "text"] = "row"
     validation_fraction: float = 0.05
-    """Share of the training pairs that is kept for validation where no files are given."""
+    """Fraction of the training pairs for validation, without validation files."""
     source_column: str = ""
-    """The column with the sentence; of two the first, unless it is known or given."""
+    """Column with the sentence; "": recognised by its name, or the first of two."""
     target_column: str = ""
-    """The column with its translation; of two the second, unless it is known or given."""
-    what: ClassVar[str] = "sentences"
-    lines: ClassVar[tuple[str, ...]] = ("text", "")
+    """Column with its translation; "": recognised by its name, or the second of two."""
+    noun: ClassVar[str] = "sentences"
+    plain_formats: ClassVar[tuple[str, ...]] = ("text", "")
 
     def with_columns(self) -> "ParallelText":
-        """The same with the columns that its tables have; they are printed.
+        """Return the same data with detected columns, which are printed.
 
         Raises:
-            UserError: they can't be told; the option is named that does.
+            UserError: they are ambiguous; the option is named.
         """
-        data = self.with_path()
+        data = self.with_splits()
         if not data.training or not data.has_columns(data.training[0]):
             return data
         if data.source_column and data.target_column:
             return data
         if data.source_column or data.target_column:
-            raise UserError("give --source-column and --target-column together")
-        source, target = pair_columns(*data.first_row())
-        told = f"source: {source!r}, target: {target!r}"
-        print(printable(f"{told} (--columns, if this is the first row)"), flush=True)
+            raise UserError("--source-column and --target-column need each other: set both")
+        row, place = data.first_row()
+        source, target = detect_pair_columns([*row], place)
+        columns = f"source: {source!r}, target: {target!r}"
+        print(printable(f"{columns} (if this is the first row, use --columns)"), flush=True)
         return dataclasses.replace(data, source_column=source, target_column=target)
 
-    def pairs(self, part: Split) -> list[Pair]:
-        """The pairs of a part. Those with an empty side are left out, with a warning.
+    def pairs(self, split: Split) -> list[Pair]:
+        """Return the pairs of a split; those with an empty side are left out, with a warning.
 
         Raises:
-            UserError: files of different lengths, a column that is not there, a file that is not
-                what it should be, or no pair.
+            UserError: files have different lengths, a file or column is invalid, or there is no
+                pair.
         """
         pairs, empty = [], []
-        for pair in self.rows(part):
+        for pair in self.rows(split):
             (pairs if pair.source.strip() and pair.target.strip() else empty).append(pair)
         if empty:
-            what = f"{len(empty):,} of the {len(pairs) + len(empty):,} {part} pairs are left out"
-            warning = f"warning: {what}, as a side is empty; the first is {empty[0].where}"
-            print(printable(warning), file=sys.stderr)
+            number, total = len(empty), len(pairs) + len(empty)
+            warning = f"warning: {number:,} of the {total:,} {split} pairs are left out, as a side "
+            print(printable(f"{warning}is empty; the first is {empty[0].where}"), file=sys.stderr)
         if not pairs:
-            raise self.nothing(part)
+            raise self.empty_split_error(split)
         return pairs
 
-    def all_rows(self, part: Split) -> Iterator[Pair]:
-        names = getattr(self, part)
-        if all(tables := [*map(self.has_columns, names)]):
+    def split_rows(self, split: Split) -> Iterator[Pair]:
+        names = getattr(self, split)
+        if all(are_tables := [*map(self.has_columns, names)]):
             columns = self.source_column or "source", self.target_column or "target"
             for name in names:
                 for number, texts in enumerate(self.cells(name, *columns), 1):
                     yield Pair(*texts, f"row {number} of {self.place(name)}")
             return
-        if any(tables) or len(names) % 2:
+        if any(are_tables) or len(names) % 2:
             raise UserError(
-                f"the {part} part needs tables, or text files by twos, a source and its target: "
-                f"not {', '.join(names)}"
+                f"the {split} split needs tables, or text files in pairs of source and target, not "
+                f"{', '.join(names)}"
             )
         for source, target in zip(names[::2], names[1::2], strict=True):
             sides = [read_lines(find(name), self.encoding) for name in (source, target)]

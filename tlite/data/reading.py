@@ -1,4 +1,4 @@
-"""Files of one's own: found, opened, unpacked and decoded, with one sentence for a fault."""
+"""Files of the user: paths, formats, decompression and decoding; errors are one line."""
 
 import codecs
 import contextlib
@@ -17,189 +17,179 @@ from tlite.distributed.devices import cache_folder
 from tlite.errors import UserError
 
 Split = Literal["training", "validation", "test"]
-ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6
-STDIN = "standard input"
-MAX_MEGABYTES = 2000  # of a file that is read into memory, unpacked
-MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of the order of bytes, which some programs begin with
-OTHERS = {stat.S_IFDIR: "a directory", stat.S_IFCHR: "a device", stat.S_IFIFO: "a pipe"}
-KINDS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
-KINDS |= {".txt": "text"}
+MAX_MEGABYTES = 2000  # of a file that is read into memory, decompressed
+BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # some programs begin a file with it
+FILE_TYPES = {stat.S_IFDIR: "a directory", stat.S_IFCHR: "a device", stat.S_IFIFO: "a pipe"}
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+FORMATS |= {".txt": "text"}
 
 
-def is_packed(path: Path) -> bool:
-    """True if the name ends in .gz, in upper or lower case."""
+def is_gzip(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-def ending(path: Path) -> str:
-    """The suffix before .gz in lower case: ".csv" for A.CSV.gz."""
-    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
+def suffix_of(path: Path) -> str:
+    """Return the suffix before .gz in lower case: ".csv" for A.CSV.gz."""
+    return (path.with_suffix("") if is_gzip(path) else path).suffix.lower()
 
 
-def kind_of(path: Path) -> str:
-    """What a file holds, by its ending (before .gz); "" where no kind of file has it."""
-    return KINDS.get(ending(path), "")
+def format_of(path: Path) -> str:
+    """Return the format of a file by its suffix: json, csv, parquet, text, or "" for others."""
+    return FORMATS.get(suffix_of(path), "")
 
 
 def is_table(path: Path) -> bool:
-    """Whether a name promises a table: others are texts, train.en say."""
-    return kind_of(path) not in ("", "text")
+    """True for the suffix of a table; other files are texts, such as train.en."""
+    return format_of(path) not in ("", "text")
 
 
 def data_folder() -> Path:
-    """`TLITE_DATA`, or `tlite` in the user's cache folder."""
+    """Return `TLITE_DATA`, or `tlite` in the user's cache folder."""
     return Path(os.environ.get("TLITE_DATA") or cache_folder())
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is such a file.
+def is_regular_file(path: Path) -> bool:
+    """True for a file, False if there is nothing.
 
     Raises:
-        UserError: it is no regular file, but a device say, which may never end.
+        UserError: it is a folder, or a device or a pipe, which may never end.
     """
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except ValueError as error:  # a NUL in it, or a letter that the system has no bytes for
+    except ValueError as error:  # a NUL, or a character that the system can't encode
         raise UserError(f"{str(path)!r} can't be the name of a file") from error
     if not stat.S_ISREG(mode):
-        what = OTHERS.get(stat.S_IFMT(mode), "something else")
-        raise UserError(f"can't read {path}: it is {what}, not a file")
+        file_type = FILE_TYPES.get(stat.S_IFMT(mode), "something else")
+        raise UserError(f"can't read {path}: it is {file_type}, not a file")
     return True
 
 
 def find(name: str) -> Path:
-    """The file of that name, here or in the data folder.
+    """Return the path of a file here or in the data folder.
 
     Raises:
-        UserError: there is none, or it is a device, say, or a folder.
+        UserError: there is none, or it is not a regular file.
     """
     for path in (Path(name), data_folder() / name):
-        if is_there(path):
+        if is_regular_file(path):
             return path
     raise UserError(
-        f"there is no file {name}: if it has moved, or lies elsewhere, name the folder that it is "
+        f"there is no file {name}: if it has moved, or is elsewhere, name the folder that it is "
         f"in by TLITE_DATA=FOLDER (now {data_folder()})"
     )
 
 
 def locate(name: str, *, in_data: bool = True, moved: bool = False) -> str:
-    """The absolute path of a file or folder of that name; the name itself where there is none.
+    """Return the absolute path of a file or folder; the name itself if there is none.
 
     Args:
         in_data: search the data folder for a relative name, too.
         moved: search the data folder also for the base name of an absolute path that is gone. The
             caller must check the content, as another file may have the same name.
     """
-    inside = os.path.basename(name) if moved and os.path.isabs(name) else name
-    places = [Path(name), data_folder() / inside] if in_data else [Path(name)]
-    return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
+    relative = os.path.basename(name) if moved and os.path.isabs(name) else name
+    paths = [Path(name), data_folder() / relative] if in_data else [Path(name)]
+    return next((os.path.abspath(p) for p in paths if name and os.path.lexists(p)), name)
 
 
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a regular file, unpacked if its name ends in .gz.
+    """Open a regular file in binary mode, decompressed if its name ends in .gz.
 
     Raises:
-        UserError: it is missing, can't be read, is no regular file, or not whole.
+        UserError: it is missing, can't be read, is not regular, or damaged.
     """
     try:
-        is_there(path)  # what is no file may never end
-        with gzip.open(path) if is_packed(path) else path.open("rb") as file:
+        is_regular_file(path)  # a pipe may never end
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a whole gzip file") from error
+        raise UserError(f"{path} is not a complete gzip file") from error
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error
 
 
-def pieces(path: Path | None, *, any_size: bool = False) -> Iterator[bytes]:
-    """The content of a file, or of standard input where it is None, a megabyte at a time.
+def iter_bytes(path: Path | None, *, unlimited: bool = False) -> Iterator[bytes]:
+    """Yield the content of a file, or of standard input (None), a megabyte at a time.
 
     Raises:
-        UserError: as `open_file`, or there is more than the limit: it may have no end.
+        UserError: as `open_file`, or it exceeds MAX_MEGABYTES.
     """
     size = 0
     with open_file(path) if path else contextlib.nullcontext(sys.stdin.buffer) as file:
-        while piece := file.read(MEGABYTE):
-            size += len(piece)
-            if size > MAX_MEGABYTES * MEGABYTE and not any_size:
+        while content := file.read(MEGABYTE):
+            size += len(content)
+            if size > MAX_MEGABYTES * MEGABYTE and not unlimited:
                 raise UserError(
-                    f"{path or STDIN} is larger than {MAX_MEGABYTES:,} megabytes: give a part of "
-                    "it at a time (to train on such texts, tlite prepare makes a corpus of them)"
+                    f"{path or 'standard input'} is larger than {MAX_MEGABYTES:,} megabytes: split "
+                    "it (to train on such texts, make a corpus of them with tlite prepare)"
                 )
-            yield piece
-            if len(piece) < MEGABYTE:  # a terminal would be asked again
+            yield content
+            if len(content) < MEGABYTE:  # a terminal would wait for another line
                 break
 
 
-def decoded(path: Path | None, encoding: str = "", *, any_size: bool = False) -> Iterator[str]:
-    """The text of a file or of standard input as it comes, without a mark of the bytes' order.
+def iter_text(path: Path | None, encoding: str = "", *, unlimited: bool = False) -> Iterator[str]:
+    """Yield the text of a file or of standard input as it is read, without byte-order mark.
 
     Args:
-        encoding: UTF-8 unless given; that it can be given is told where it is not the right one.
+        encoding: "": UTF-8, which the user can't change.
 
     Raises:
-        UserError: as `pieces`, it is not in this encoding (the line is named), or there is none
-            such.
+        UserError: as `iter_bytes`, it has another encoding (the line is named), or the encoding is
+            unknown.
     """
     try:
-        line, mark = 1, MARK
-        for text in codecs.iterdecode(pieces(path, any_size=any_size), encoding or "utf-8"):
+        line, prefix = 1, BYTE_ORDER_MARK
+        for text in codecs.iterdecode(iter_bytes(path, unlimited=unlimited), encoding or "utf-8"):
             line += text.count("\n")
-            yield text.removeprefix(mark)
-            mark = ""
+            yield text.removeprefix(prefix)
+            prefix = ""
     except UnicodeDecodeError as error:
         line += error.object.count(b"\n", 0, error.start)
+        advice = " (--encoding sets that of a table: latin-1, say)" if encoding else ""
         raise UserError(
-            f"{path or STDIN} is not {encoding or 'utf-8'} text: line {line} has the byte "
-            f"{error.object[error.start]:#04x}{ADVICE if encoding else ''}"
+            f"{path or 'standard input'} is not {encoding or 'utf-8'} text: line {line} has the "
+            f"byte {error.object[error.start]:#04x}{advice}"
         ) from error
     except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"there is no encoding {encoding!r}") from error
 
 
-def json_object(text: str | bytes, where: str) -> dict[str, Any]:
-    """The object that a text in JSON is.
-
-    Raises:
-        UserError: it is none; `where` begins the sentence.
-    """
+def parse_json_object(text: str | bytes, place: str) -> dict[str, Any]:
+    """Return the object in a JSON text; an error that begins with its `place` if there is none."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
         value = json.loads(text)
-        if "\\u" in text:  # it may be half of a pair, which is no character
+        if "\\u" in text:  # half of a surrogate pair is not a character
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON ({error})") from error
+        raise UserError(f"{place} is not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise UserError(f"{where} is not a JSON object")
+        raise UserError(f"{place} is not a JSON object")
     return value
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises as `pieces` and `json_object`."""
-    return json_object(b"".join(pieces(path)), f"{path} is damaged: it")
+    """Return the object in a JSON file; errors of `iter_bytes` and `parse_json_object`."""
+    return parse_json_object(b"".join(iter_bytes(path)), f"{path} is damaged: it")
 
 
 def read_text(path: str | Path) -> str:
-    """A UTF-8 text file, unpacked if its name ends in .gz; line ends become newlines.
-
-    Raises:
-        UserError: it can't be read, is too large, or not UTF-8 (the line is named).
-    """
-    return "".join(decoded(Path(path))).replace("\r\n", "\n").replace("\r", "\n")
+    """Return the text of a UTF-8 file with newlines as line ends; errors of `iter_text`."""
+    return "".join(iter_text(Path(path))).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def text_lines(path: Path | None, encoding: str = "", *, any_size: bool = False) -> Iterator[str]:
-    """The lines of a text file, or of standard input, as they come, with their ends.
+def text_lines(path: Path | None, encoding: str = "", *, unlimited: bool = False) -> Iterator[str]:
+    """Yield the lines of a file or of standard input with their ends; errors of `iter_text`.
 
-    They end at line feeds alone, and the last one may not. Raises as `decoded`.
+    Only a line feed ends a line; the last line may have none.
     """
     line: list[str] = []
-    for text in decoded(path, encoding, any_size=any_size):
+    for text in iter_text(path, encoding, unlimited=unlimited):
         *ends, rest = text.split("\n")
         for end in ends:
             yield "".join([*line, end, "\n"])
@@ -210,6 +200,6 @@ def text_lines(path: Path | None, encoding: str = "", *, any_size: bool = False)
 
 
 def read_lines(path: Path | None, encoding: str = "") -> list[str]:
-    """The lines of a text file, or of standard input, without their ends; raises as `decoded`."""
+    """Return the lines of a file or of standard input without ends; errors of `iter_text`."""
     lines = text_lines(path, encoding)
     return [line.replace("\r\n", "\n").removesuffix("\n") for line in lines]

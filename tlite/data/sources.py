@@ -15,12 +15,14 @@ from tlite.data.reading import (
     Split,
     data_folder,
     find,
+    is_regular_file,
     is_table,
-    is_there,
+    iter_bytes,
     locate,
-    pieces,
     read_text,
 )
+from tlite.data.table_data import TableData
+from tlite.data.tables import detect_column, is_saved_dataset
 from tlite.errors import UserError, printable
 from tlite.user_code import EXPERIMENTS, exec_file
 
@@ -53,9 +55,7 @@ class TextFile:
 
     def input_paths(self, split: Split) -> list[str]:
         """Return the path of the text, which has all splits."""
-        from tlite.data.tables import is_saved
-
-        exists = is_saved(self.path) or is_there(Path(self.path))
+        exists = is_saved_dataset(self.path) or is_regular_file(Path(self.path))
         return [os.path.realpath(self.path)] if exists else []
 
     def with_absolute_paths(self, moved: bool = False) -> "TextFile":
@@ -70,10 +70,8 @@ class TextFile:
         """
         if not self._is_table or self.text_column:
             return self
-        from tlite.data.table_data import TableData
-        from tlite.data.tables import column_of
-
-        column = column_of(*TableData(path=self.path).with_path().first_row(), "text")
+        row, place = TableData(path=self.path).with_splits().first_row()
+        column = detect_column([*row], place, "text")
         print(printable(f"text: {column!r}"), flush=True)
         return dataclasses.replace(self, text_column=column)
 
@@ -82,17 +80,13 @@ class TextFile:
             raise UserError("no text: name a file with --path")
         if not self._is_table:
             return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
-        from tlite.data.table_data import TableData
-
-        table = TableData(path=self.path).with_path()  # only the training split of several
+        table = TableData(path=self.path).with_splits()  # only the training split of several
         texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))
 
     @property
     def _is_table(self) -> bool:
-        from tlite.data.tables import is_saved
-
-        return is_table(Path(self.path)) or is_saved(self.path)
+        return is_table(Path(self.path)) or is_saved_dataset(self.path)
 
 
 class Download:
@@ -113,7 +107,7 @@ class Download:
         if not (path := self._existing_path()):
             path = Path(self.folder or data_folder(), self.file)
             download(self.url, path, self.sha256)
-        elif (digest := hashlib.sha256(b"".join(pieces(path))).hexdigest()) != self.sha256:
+        elif (digest := hashlib.sha256(b"".join(iter_bytes(path))).hexdigest()) != self.sha256:
             print(
                 f"warning: {path} differs from the published file (SHA-256 {digest}, not "
                 f"{self.sha256}): results may differ",
@@ -124,7 +118,7 @@ class Download:
     def _existing_path(self) -> Path | None:
         """Return the path of the file, or of its .gz."""
         path = Path(self.folder or data_folder(), self.file)
-        return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
+        return next(filter(is_regular_file, (path, path.with_name(path.name + ".gz"))), None)
 
 
 @dataclass(frozen=True)
@@ -168,10 +162,10 @@ TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare
 
 
 def download(url: str, path: Path, sha256: str) -> None:
-    """Download `url` to `path`; the file appears there only complete and with the right SHA-256.
+    """Download `url` to `path`; the file appears there only complete, with the right SHA-256.
 
     Raises:
-        UserError: no network, no space, or other content than expected.
+        UserError: no network, no space, or other content.
     """
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -186,10 +180,8 @@ def download(url: str, path: Path, sha256: str) -> None:
         new.write_bytes(content)
         new.replace(path)
     except (OSError, http.client.HTTPException) as error:
+        new.unlink(missing_ok=True)
         reason = str(error).strip() or type(error).__name__
         raise UserError(
             f"can't download {url} to {path} ({reason}): check the network, or put the file there"
         ) from error
-    finally:
-        if new.exists():
-            new.unlink()

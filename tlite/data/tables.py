@@ -1,4 +1,4 @@
-"""Rows of tables as dictionaries, in one pass, and which of their columns holds what."""
+"""Rows of tables and data sets, the detection of their columns, and splits for validation."""
 
 import contextlib
 import csv
@@ -14,28 +14,27 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tlite.data.reading import (
-    KINDS,
-    ending,
+    FORMATS,
+    format_of,
+    is_regular_file,
     is_table,
-    is_there,
-    json_object,
-    kind_of,
+    parse_json_object,
+    suffix_of,
     text_lines,
 )
 from tlite.errors import UserError, needs_extra, printable
 
-Side = Literal["training", "validation"]
 Row = TypeVar("Row")
-SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes
-TEXT = (
+SAVED_FILES = ("dataset_dict.json", "dataset_info.json")  # `save_to_disk` writes one of them
+TEXT_NAMES = (
     "text", "review", "sentence", "content", "body", "comment", "message", "document", "question",
     "tweet", "review_body", "review_text", "reviewtext",
 )  # fmt: skip
-LABEL = (
+LABEL_NAMES = (
     "label", "labels", "class", "category", "stars", "rating", "star_rating", "overall",
     "sentiment", "polarity", "topic", "intent", "emotion", "target",
 )  # fmt: skip
-SIDES = ("source", "target"), ("src", "tgt"), ("src", "trg")
+PAIR_NAMES = ("source", "target"), ("src", "tgt"), ("src", "trg")
 # ISO 639-1, and ISO 639-2 for some; without id and no, which name a column of numbers.
 LANGUAGES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
@@ -51,95 +50,107 @@ REGION = re.compile(r"_([a-z]{2}|arab|cyrl|hans|hant|latn)$")  # of de_at, zh_ha
 
 
 def file_rows(
-    path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = (), *, any_size: bool = False
+    path: Path, encoding: str = "utf-8", columns: Sequence[str] = (), *, unlimited: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON Lines, CSV, TSV or Parquet file, one after another.
+    """Yield the rows of a JSON Lines, CSV, TSV or Parquet file.
 
     Args:
-        columns: the names of a CSV's or TSV's columns, where its first line is a row.
-        any_size: as it is not kept in memory.
+        columns: names of the columns of CSV or TSV whose first line is a row.
+        unlimited: allow any size.
 
     Raises:
-        UserError: it is too large, or not what its ending says (the line is named where there is
-            one).
+        UserError: it is too large, or has another format; the line is named if there is one.
     """
     if not is_table(path):
-        raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
-    if (kind := kind_of(path)) == "parquet":
-        with parquet_file(path) as file:
+        raise UserError(f"{path} has none of the endings that are known: {', '.join(FORMATS)}")
+    if (format := format_of(path)) == "parquet":
+        with open_parquet(path) as file:
             for batch in file.iter_batches(1000):
                 yield from batch.to_pylist()
         return
-    lines = text_lines(path, encoding, any_size=any_size)
-    yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+    lines = text_lines(path, encoding, unlimited=unlimited)
+    yield from _json_rows(lines, path) if format == "json" else _csv_rows(lines, path, columns)
 
 
 def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Each row by the names in the first line, or by those given; empty lines are none."""
-    csv.field_size_limit(2**31 - 1)  # for all of the process: a longer text is no fault anywhere
-    of_tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    # Strict: a quotation mark that is open at the end is told, and takes in nothing.
-    rows, line = csv.reader(lines, strict=True, **(of_tabs if ending(path) == ".tsv" else {})), 1
-    _need_distinct(names, path)
+    """Yield rows by the names in the first line or those given; empty lines are skipped."""
+    csv.field_size_limit(2**31 - 1)  # a setting of the process: longer texts are valid anywhere
+    blank_lines, first = 0, ""
+    for first in lines:
+        if first.strip():
+            break
+        blank_lines += 1
+    if not first.strip():
+        raise UserError(f"{path} is empty")
+    # Strict: an open quotation mark at the end is an error.
+    settings: dict[str, Any] = {"delimiter": next((d for d in ",;\t" if d in first), ",")}
+    if suffix_of(path) == ".tsv":
+        settings = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    rows, line = (
+        csv.reader(itertools.chain([first], lines), strict=True, **settings),
+        blank_lines + 1,
+    )
+    _check_distinct(names, path)
     try:
         for cells in rows:
             if not names:
-                names = cells if any(map(str.strip, cells)) else ()
-                _need_distinct(names, path)
+                _check_distinct(names := cells, path)
             elif len(cells) > len(names):
-                told = f"line {line} has {len(cells)} columns, not {len(names)}"
-                raise UserError(f"{path} is not a table: {told}")
+                fault = f"line {line} has {len(cells)} columns, not {len(names)}"
+                raise UserError(f"{path} is not a table: {fault}")
             elif len(cells) > 1 or any(map(str.strip, cells)):
                 yield dict(itertools.zip_longest(names, cells))
-            line = rows.line_num + 1
+            line = blank_lines + rows.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path} is not a table: from line {line} on, {error}") from error
-    if not names:
-        raise UserError(f"{path} is empty")
 
 
-def _need_distinct(names: Sequence[str], path: Path) -> None:
-    """Raise a `UserError` for two columns of one name: one would overwrite the other."""
+def _check_distinct(names: Sequence[str], path: Path) -> None:
+    """Raise a `UserError` for two columns with one name: one would overwrite the other."""
     if repeated := [name for name, count in Counter(filter(None, names)).items() if count > 1]:
         raise UserError(f"{path} has two columns named {repeated[0]!r}: rename one")
 
 
 def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
-    """Objects, a line each or all in a list."""
+    """Yield JSON objects, one per line or all in a list."""
     if not (first := next(lines, "")):
         raise UserError(f"{path} is empty")
     if first.lstrip().startswith("["):
-        whole = json_object(f'{{"rows": {first}{"".join(lines)}}}', f"{path}, a list,")
-        if not all(isinstance(row, dict) for row in whole["rows"]):
+        content = f'{{"rows": {first}{"".join(lines)}}}'
+        rows = parse_json_object(content, f"{path}, a list,")["rows"]
+        if not all(isinstance(row, dict) for row in rows):
             raise UserError(f"{path} is not a list of JSON objects")
-        yield from whole["rows"]
+        yield from rows
         return
     for number, line in enumerate(itertools.chain([first], lines), 1):
         if line.strip():
-            yield json_object(line, f"{path} is not JSON Lines: line {number}")
+            yield parse_json_object(line, f"{path} is not JSON Lines: line {number}")
 
 
 @contextlib.contextmanager
-def parquet_file(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """A Parquet file that has columns of these names, as `pyarrow` has it.
+def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a `pyarrow.parquet.ParquetFile`.
 
     Raises:
-        UserError: it has them not, or is damaged: also where that shows within the context.
+        UserError: it has no such columns, or is damaged, also if that shows within the context.
     """
     with needs_extra("text"):
         from pyarrow import parquet
-    is_there(path)
+    is_regular_file(path)
     try:
         with parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
-            need_columns(file.schema_arrow.names, columns, str(path))
+            check_columns(file.schema_arrow.names, columns, str(path))
             yield file
-    except (OSError, ValueError) as error:  # of these kinds are pyarrow's
-        raise UserError(f"{path} is not a whole Parquet file") from error
+    except (OSError, ValueError) as error:  # the base classes of pyarrow's
+        raise UserError(f"{path} is not a complete Parquet file") from error
+
+
+# Data sets by the library `datasets`
 
 
 @contextlib.contextmanager
-def reading_set(name: str, split: str) -> Iterator[None]:
-    """Turn what `datasets` raises, of the hub, the network or a loader's own, into a sentence."""
+def dataset_errors(name: str, split: str) -> Iterator[None]:
+    """Turn errors of `datasets`, the hub, the network or a loader into a `UserError`."""
     try:
         yield
     except Exception as error:
@@ -147,97 +158,106 @@ def reading_set(name: str, split: str) -> Iterator[None]:
         raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
 
 
-def open_set(name: str, split: str, stream: bool = False, subset: str | None = None) -> Any:
-    """A split as `datasets` has it: of the hub, a folder, or what `save_to_disk` has written."""
-    datasets = import_datasets()
-    with reading_set(name, split):
-        if not is_saved(name):
-            return datasets.load_dataset(name, subset, split=split, streaming=stream)
-        saved = datasets.load_from_disk(name)
-        return saved[split] if isinstance(saved, dict) else {"train": saved}[split]
-
-
-def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of such a split."""
-    if not os.path.isdir(name):
-        print(printable(f"reading {split} of the set {name}"), flush=True)
-    rows = open_set(name, split, stream)
-    with reading_set(name, split):
-        yield from rows
-
-
-def hub_commit(name: str, split: str) -> str:
-    """The commit that a set on the hub is at now."""
-    with needs_extra("text"):
-        from huggingface_hub import dataset_info
-    with reading_set(name, split):
-        return dataset_info(name).sha
-
-
-def is_saved(folder: str | Path) -> bool:
-    """Whether it is a folder of `save_to_disk`, of one set or of several splits."""
-    return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED)
-
-
-def import_datasets():
+def import_datasets() -> Any:
     with needs_extra("text"):
         import datasets
     return datasets
 
 
+def open_dataset(name: str, split: str, stream: bool = False, subset: str = "") -> Any:
+    """Return a split of a set on the hub, in a folder, or written by `save_to_disk`."""
+    datasets = import_datasets()
+    with dataset_errors(name, split):
+        if not is_saved_dataset(name):
+            return datasets.load_dataset(name, subset or None, split=split, streaming=stream)
+        saved = datasets.load_from_disk(name)
+        return saved[split] if isinstance(saved, dict) else {"train": saved}[split]
+
+
+def dataset_rows(
+    name: str, split: str, stream: bool = False, subset: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split of `open_dataset`."""
+    if not os.path.isdir(name):
+        print(printable(f"reading {split} of the set {name}"), flush=True)
+    rows = open_dataset(name, split, stream, subset)
+    with dataset_errors(name, split):
+        yield from rows
+
+
+def hub_commit(name: str, split: str) -> str:
+    """Return the newest commit of a set on the hub."""
+    with needs_extra("text"):
+        from huggingface_hub import dataset_info
+    with dataset_errors(name, split):
+        return dataset_info(name).sha
+
+
+def is_saved_dataset(folder: str | Path) -> bool:
+    """True for a folder of `save_to_disk`, of one split or several."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED_FILES)
+
+
 # Columns
 
 
-def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None:
-    """Raises a `UserError` that lists the columns there are, if one of these is not among them."""
+def check_columns(row: Iterable[str], columns: Iterable[str], place: str) -> None:
+    """Raise a `UserError` that lists the columns of a row if one is missing."""
     for column in columns:
         if column not in row:
-            raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
+            raise UserError(f"{place} has no column {column!r}: it has {', '.join(row)}")
 
 
-def column_of(names: Iterable[str], where: str, what: str, other: str = "") -> str:
-    """The column with the "text" or the "label": the one whose name is the first of the known ones,
-    or any of them; or else the only one that is not the other, nor called as the other is.
+def detect_column(
+    names: Sequence[str], place: str, role: Literal["text", "label"], other: str = ""
+) -> str:
+    """Return the column of the texts or labels.
+
+    It is named by the first of the known names, or by any of them; or else it is the only one that
+    is neither `other` nor has a name of the other role.
 
     Raises:
         UserError: there is none, or there are several; the option is named.
     """
-    known, not_so = (TEXT, LABEL) if what == "text" else (LABEL, TEXT)
-    rest = {name: _plain(name) for name in names if name != other}
-    for some in (known[:1], known, {*rest.values()} - {*not_so}):
-        if found := [name for name, plain in rest.items() if plain in some]:
+    known, foreign = (TEXT_NAMES, LABEL_NAMES) if role == "text" else (LABEL_NAMES, TEXT_NAMES)
+    simple = {name: _simple(name) for name in names if name != other}
+    for candidates in (known[:1], known, {*simple.values()} - {*foreign}):
+        if columns := [name for name in simple if simple[name] in candidates]:
             break
-    if len(found) != 1:
-        columns = ", ".join(map(repr, names))
+    if len(columns) != 1:
         raise UserError(
-            f"{where} has the columns {columns}: say which is the {what} by --{what}-column (and "
-            "their names by --columns, if these are its first row)"
+            f"{place} has the columns {', '.join(map(repr, names))}: name that of the {role} with "
+            f"--{role}-column (and all with --columns, if these are its first row)"
         )
-    return found[0]
+    return columns[0]
 
 
-def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
-    """The columns with a sentence and its translation: two that are called so, or by the codes of
-    languages; or, of two, the first and the second.
+def detect_pair_columns(names: Sequence[str], place: str) -> tuple[str, str]:
+    """Return the columns of sentences and translations: by name, by language code, or of two.
 
     Raises:
-        UserError: there are none, or more.
+        UserError: there are none, or more than two.
     """
-    plain = {_plain(name): name for name in names}
-    for sides in SIDES:
-        if plain.keys() >= {*sides}:
-            return plain[sides[0]], plain[sides[1]]
-    coded = [name for code, name in plain.items() if REGION.sub("", code) in LANGUAGES.split()]
-    for pair in (coded, [*names]):
-        if len(pair) == 2:
-            return pair[0], pair[1]
-    columns = ", ".join(map(repr, names))
-    asked = "--source-column and --target-column"
-    raise UserError(f"{where} has the columns {columns}: say which with {asked}")
+    simple = {_simple(name): name for name in names}
+    for source, target in PAIR_NAMES:
+        if source in simple and target in simple:
+            return simple[source], simple[target]
+    coded = [name for code, name in simple.items() if REGION.sub("", code) in LANGUAGES.split()]
+    for columns in (coded, list(names)):
+        if len(columns) == 2:
+            return columns[0], columns[1]
+    raise UserError(
+        f"{place} has the columns {', '.join(map(repr, names))}: name two with --source-column and "
+        "--target-column"
+    )
 
 
-def in_order(values: Iterable[str]) -> list[str]:
-    """Sort numbers by size and words by the alphabet, whatever order they come in."""
+def _simple(name: str) -> str:
+    return str(name).strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def sort_labels(values: Iterable[str]) -> list[str]:
+    """Return the values sorted as numbers if all are, else as text."""
     values = sorted(values)
     with contextlib.suppress(ValueError):
         if not any(map(math.isnan, map(float, values))):
@@ -245,41 +265,36 @@ def in_order(values: Iterable[str]) -> list[str]:
     return values
 
 
-def _plain(name: str) -> str:
-    return str(name).strip().lower().replace(" ", "_").replace("-", "_")
+# Splits
 
 
-# Which rows are held out
-
-
-def held_out(
+def stratified_split(
     rows: Iterable[Row],
     fraction: float,
-    *,
-    held: bool,
+    split: str,
     stratum: Callable[[Row], Hashable] = lambda row: None,
 ) -> Iterator[Row]:
-    """The share of the rows that is held out for validation, at even distances; or all others.
+    """Yield the rows of the validation split, at even distances, or those of the training split.
 
-    Each stratum is split by itself: floor(n * fraction) of its n rows, or one more, are held out.
+    Of the n rows of a stratum floor(n * fraction) or one more are for validation.
 
     Args:
-        stratum: the stratum of a row: its label, say.
+        stratum: function from a row to its stratum, such as its label.
     """
     share, due = Fraction(str(fraction)), {}
     for row in rows:
-        # A row is held out when a whole row is due. The strata start at multiples of the golden
-        # ratio, the first at 0, so that many small ones hold out the right share together.
+        # A row is for validation when a whole row is due. The strata start at multiples of the
+        # golden ratio, so that many small ones have the right share together; the first at 0.
         if (key := stratum(row)) not in due:
             due[key] = Fraction(618 * len(due) % 1000, 1000) * (1 - share)
         due[key] += share
-        is_held = due[key] >= 1
-        due[key] -= is_held
-        if is_held == held:
+        is_validation = due[key] >= 1
+        due[key] -= is_validation
+        if is_validation == (split == "validation"):
             yield row
 
 
-def side_of(text: str, fraction: float) -> Side:
-    """The side of a text, by its hash: that of equal texts is the same."""
+def hash_split(text: str, fraction: float) -> Literal["training", "validation"]:
+    """Return the split of a text by its hash, so that copies are in one split."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return "validation" if int.from_bytes(digest, "little") < fraction * 2**64 else "training"

@@ -15,7 +15,7 @@ from matplotlib.colors import TABLEAU_COLORS
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from tlite.data.tables import in_order
+from tlite.data.tables import sort_labels
 from tlite.pictures.labels import matplotlib_label, matplotlib_text, show_whitespace
 
 BRIGHTNESS = 0.299, 0.587, 0.114  # of red, green and blue (ITU-R BT.601)
@@ -405,7 +405,7 @@ def plot_probability_by_value(
 
     Labels may be none of the model's classes, such as the 3 stars of a binary classifier.
     """
-    groups = {group: probabilities[np.equal(values, group)] for group in in_order({*values})}
+    groups = {group: probabilities[np.equal(values, group)] for group in sort_labels({*values})}
     axes = _new_axes(1.6 + 0.9 * len(groups), 4)
     labels = [f"{matplotlib_text(group)}\n({len(rows):,} texts)" for group, rows in groups.items()]
     style = {"widths": 0.6, "flierprops": {"ms": 2, "alpha": 0.4}}
@@ -420,7 +420,7 @@ def plot_predictions_by_value(
     classes: Sequence[str],
 ) -> Axes:
     """Draw the shares of the predicted classes for the texts of each true label, stacked."""
-    groups = {group: predicted[np.equal(values, group)] for group in in_order({*values})}
+    groups = {group: predicted[np.equal(values, group)] for group in sort_labels({*values})}
     shares = [np.bincount(rows, minlength=len(classes)) / len(rows) for rows in groups.values()]
     axes = _new_axes(3.2 + 0.7 * len(groups), 4)
     below, labels = np.zeros(len(groups)), [matplotlib_text(group) for group in groups]

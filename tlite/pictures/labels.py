@@ -40,7 +40,7 @@ def matplotlib_label(token: str) -> str:
 
 def token_label(tokenizer: Tokenizer, token: int | np.integer) -> str:
     """Return a token as text, shortened: a character, or a subword with its space or prefix."""
-    label = tokenizer.piece_of(token) or f"<{token}>"
+    label = tokenizer.id_to_token(token) or f"<{token}>"
     if len(label) <= MAX_LABEL_CHARACTERS:
         return label
     return label[: MAX_LABEL_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from tlite.data.reading import is_there, read_json
+from tlite.data.reading import is_regular_file, read_json
 from tlite.errors import UserError, needs_extra
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -72,7 +72,7 @@ def _open_file(path: Path) -> dict[str, StoredArray]:
     """Open the arrays of a file; the library checks that the header matches the bytes."""
     with needs_extra("text"):
         from safetensors import SafetensorError, safe_open
-    is_there(path)  # raises for a named pipe, whose opening would wait for a writer
+    is_regular_file(path)  # raises for a named pipe, whose opening would wait for a writer
     try:
         file = safe_open(path, "np")
         dtypes = {name: file.get_slice(name).get_dtype() for name in file.offset_keys()}

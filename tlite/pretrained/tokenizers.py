@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tlite.data.reading import is_there
+from tlite.data.reading import is_regular_file
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import HUB_NAME, download, read_optional_json
 from tlite.text.subwords import byte_pairs, split_long_text
@@ -17,9 +17,9 @@ from tlite.text.tokenizer import (
     END,
     PADDING,
     Tokenizer,
-    encoding_by_library,
+    load_hf_tokenizer,
     pad,
-    read_by_library,
+    tokenizer_errors,
 )
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
@@ -58,7 +58,7 @@ class PretrainedTokenizer(Tokenizer):
         """Load the tokenizer of a folder, or a file; a damaged or missing one is a UserError."""
         path = Path(path)
         if path.is_file() and path.name != FILE:  # its folder may belong to another model
-            return cls(read_by_library(path), {}, {})
+            return cls(load_hf_tokenizer(path), {}, {})
         folder = path if path.is_dir() else path.parent
         if not (folder / FILE).is_file():
             raise UserError(
@@ -66,7 +66,7 @@ class PretrainedTokenizer(Tokenizer):
                 "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder), "
                 "or, as Marian has none, encode texts with its MarianTokenizer"
             )
-        tokenizer, special_tokens = read_by_library(folder / FILE), {}
+        tokenizer, special_tokens = load_hf_tokenizer(folder / FILE), {}
         files = [read_optional_json(folder, name) for name in (CONFIG, MAP, "config.json")]
         for role in ROLES:
             tokens = [file.get(f"{role}_token") for file in files[:2]]
@@ -83,16 +83,16 @@ class PretrainedTokenizer(Tokenizer):
         return self._tokenizer.get_vocab_size()
 
     @property
-    def largest_id(self) -> int:
+    def max_id(self) -> int:
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> np.ndarray:
         """Encode a text as ids (T,) int32; a part without a token or embedding is a UserError."""
-        with encoding_by_library():
+        with tokenizer_errors():
             encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return np.array(self._check_ids(encoding), np.int32)
 
-    def encode_long(self, text: str) -> np.ndarray:
+    def encode_document(self, text: str) -> np.ndarray:
         """Encode a long text as ids (N,), in parallel where GPT-2's pre-tokenizer splits it."""
         from tokenizers import pre_tokenizers
 
@@ -129,7 +129,7 @@ class PretrainedTokenizer(Tokenizer):
         return pad(rows, 1 if is_empty else max_length, pad_id)
 
     def _encode_batch(self, texts: Iterable[str]) -> list[Any]:
-        with encoding_by_library():
+        with tokenizer_errors():
             return self._tokenizer.encode_batch(list(texts))
 
     def _check_ids(self, encoding) -> list[int]:
@@ -144,7 +144,7 @@ class PretrainedTokenizer(Tokenizer):
         """Decode ids (T,) to text, without special tokens and padding."""
         return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         """Decode a token, unless that removes a space (\u2581) or ## or can't be printed."""
         if index < 0:
             return ""
@@ -161,7 +161,7 @@ class PretrainedTokenizer(Tokenizer):
         if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
             return None
         added = self._tokenizer.get_added_tokens_decoder()
-        sizes = np.zeros(self.largest_id + 1, np.int64)
+        sizes = np.zeros(self.max_id + 1, np.int64)
         for token, index in self._tokenizer.get_vocab().items():
             if index not in added:
                 sizes[index] = len(token)  # one character for each byte
@@ -215,7 +215,7 @@ def open_tokenizer(name: str | Path, sha256: str = "") -> tuple[PretrainedTokeni
     A SHA-256 other than `sha256` is a UserError.
     """
     path, name = Path(name), str(name)
-    if not (name and (path.is_dir() or is_there(path))):
+    if not (name and (path.is_dir() or is_regular_file(path))):
         is_hub_name = HUB_NAME.fullmatch(name) or path.name == name
         if not name or not is_hub_name or path.suffix in (".json", ".txt"):
             raise UserError(f"there is no tokenizer {name!r}: name a tokenizer.json, or its folder")

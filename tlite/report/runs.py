@@ -113,7 +113,7 @@ def draw_generator_run(run: GeneratorRun, model, page: Page, text: str | None) -
     tokenizer, length = run.tokenizer, min(models.MAX_ATTENTION_TOKENS, model.config.context)
     if text and (symbols := tokenizer.unknown_in(text[:length])):
         raise UserError(f"the model does not know {', '.join(map(repr, symbols))} in the text")
-    tokens = tokenizer.encode_long(text or window_with_most_letters(run, length))
+    tokens = tokenizer.encode_document(text or window_with_most_letters(run, length))
     if len(tokens) > length:
         print(f"inspecting the first {length} of {len(tokens)} tokens")
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)

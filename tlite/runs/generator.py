@@ -334,7 +334,7 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: in
     Raises:
         UserError: `size` is too small, or larger than a vocabulary of characters.
     """
-    needed = max(tokenizer.largest_id + 1, at_least) + extra
+    needed = max(tokenizer.max_id + 1, at_least) + extra
     is_padded = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not is_padded:
         raise UserError(
@@ -474,11 +474,11 @@ def text_splits(
     """
     fraction, context = experiment.data.validation_fraction, experiment.model.context
     splits, is_pretrained = [], experiment.init_from is not None
-    sequence = tokenizer.encode_long(text) if is_pretrained else text
+    sequence = tokenizer.encode_document(text) if is_pretrained else text
     if is_pretrained:
         warn_of_unknown(tokenizer, sequence)
     for split in split_tokens(sequence, fraction):
-        ids = split if is_pretrained else tokenizer.encode_long(split)
+        ids = split if is_pretrained else tokenizer.encode_document(split)
         content = tokenizer.decode(split) if is_pretrained else split
         first = len(tokenizer.decode(ids[:1]).encode())  # the first token is no target
         size = len(content.encode()) - first

@@ -39,7 +39,7 @@ class CharTokenizer(Tokenizer):
         ids = np.asarray(tokens, np.int64)
         return "".join(map(self.characters.__getitem__, ids[ids >= 0]))
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         return self.characters[index] if index >= 0 else ""
 
     def words(self, text: str) -> list[str]:
@@ -85,7 +85,7 @@ class ByteTokenizer(Tokenizer):
         content = ids[(ids >= 0) & (ids < 256)].astype(np.uint8).tobytes()
         return content.decode("utf-8", "replace")
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         """Return the ASCII character of a byte if it is printable, else its number."""
         if not 0 <= index < 256:
             return END if index == self.eos_id else ""
@@ -140,7 +140,7 @@ class NumberTokenizer(Tokenizer):
         """Return the ids (T,) as text, without padding."""
         return " ".join(str(t) for t in np.asarray(tokens).reshape(-1).tolist() if t >= 0)
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         return str(int(index)) if index >= 0 else ""
 
     def to_dict(self) -> dict[str, Any]:

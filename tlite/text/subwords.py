@@ -60,7 +60,7 @@ class SubwordTokenizer(Tokenizer):
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         return (self._tokenizer.id_to_token(int(index)) if index >= 0 else None) or ""
 
     def encode(self, text: str) -> np.ndarray:
@@ -179,9 +179,9 @@ class PairTokenizer(Tokenizer):
         ends = np.flatnonzero(ids == END_ID)
         return self.target.decode(ids[: ends[0]] if len(ends) else ids)
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         """The piece of a target's id."""
-        return self.target.piece_of(index)
+        return self.target.id_to_token(index)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
         return self.source.pieces(text, max_length)

@@ -85,15 +85,15 @@ class Tokenizer(Protocol):
         """Return the text of ids (T,), without special tokens and padding."""
 
     @abstractmethod
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         """Return the text of an id for a reader; "" if there is no such token."""
 
     @property
-    def largest_id(self) -> int:
+    def max_id(self) -> int:
         """Return the largest id of a token; -1 if there is none."""
         return len(self) - 1
 
-    def encode_long(self, text: str) -> np.ndarray:
+    def encode_document(self, text: str) -> np.ndarray:
         """Return the ids (N,) of a large text, without special tokens around it."""
         return self.encode(text)
 
@@ -110,7 +110,7 @@ class Tokenizer(Protocol):
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
         """Return the pieces of a text for a reader, cut as by `encode_texts`."""
         (ids,) = self.encode_texts([text], max_length)
-        return [self.piece_of(index) for index in ids if index >= 0]
+        return [self.id_to_token(index) for index in ids if index >= 0]
 
     def stream(self, prompt=()) -> Stream:
         """Return a decoder of the ids that follow a prompt."""
@@ -188,7 +188,7 @@ def read_saved(path: str | Path, parse: Callable[[Any], T]) -> T:
     return read_text(path, lambda text: parse(json.loads(text)), "a tokenizer saved by tlite")
 
 
-def read_by_library(path: str | Path):
+def load_hf_tokenizer(path: str | Path):
     """Return the `tokenizers.Tokenizer` of a tokenizer.json; raise a `UserError` if damaged."""
     with needs_extra("text"):
         from tokenizers import Tokenizer
@@ -199,7 +199,7 @@ def read_by_library(path: str | Path):
 
 
 @contextlib.contextmanager
-def encoding_by_library() -> Iterator[None]:
+def tokenizer_errors() -> Iterator[None]:
     """Turn errors of the library `tokenizers` about a text into a `UserError`."""
     try:
         yield

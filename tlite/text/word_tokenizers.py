@@ -148,7 +148,7 @@ class IndexTokenizer(Tokenizer):
         ids = np.asarray(tokens).reshape(-1).tolist()
         return " ".join(self.vocabulary[t] for t in ids if t >= 0)
 
-    def piece_of(self, index: int | np.integer) -> str:
+    def id_to_token(self, index: int | np.integer) -> str:
         return self.vocabulary[int(index)] if index >= 0 else ""
 
     def words(self, text: str) -> list[str]:
