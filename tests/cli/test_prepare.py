@@ -19,7 +19,7 @@ def source(tmp_path):
     return write_json_lines(tmp_path / "texts.jsonl", TEXTS)
 
 
-def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
+def test_a_corpus_of_bytes_and_one_of_characters(works, source):
     line = f"prepare {source} {{out}} --validation-fraction 0.2 --tokenizer"
     message = works(f"{line} bytes", out="out")
     corpus = Corpus("out")
@@ -27,10 +27,9 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
     assert sorted(training + validation) == sorted(TEXTS)
     assert f"text, {len(validation)} documents\n" in message
     assert message.splitlines()[-1] == "out: 257 different tokens, as uint16"
-    works(f"{line} characters --shard-tokens 100", out="other")
+    works(f"{line} characters", out="other")
     manifest = Corpus("other").manifest()
     assert manifest.tokenizer.kind == "characters"
-    assert manifest.splits["training"].files[0].tokens == 100
     assert manifest.splits["training"].bytes == manifest.splits["training"].tokens
 
 

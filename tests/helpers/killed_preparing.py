@@ -12,8 +12,6 @@ import sys
 
 from tests.helpers.preparing import prepare_corpus
 
-SETTINGS = {"unit_bytes": 2000, "shard_tokens": 30_000}
-
 
 def prepare_until_killed(source: str, folder: str, limit: int) -> None:
     count = itertools.count(1)
@@ -27,7 +25,7 @@ def prepare_until_killed(source: str, folder: str, limit: int) -> None:
         return counted
 
     os.rename, os.replace = kill_at_limit(os.rename), kill_at_limit(os.replace)
-    prepare_corpus(source, folder, **SETTINGS)
+    prepare_corpus(source, folder, unit_bytes=2000)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,10 @@ BYTES = "bytes", lambda texts: ByteTokenizer()
 SPLITS = "training", "validation"
 
 
-def prepare_corpus(source, folder, *, tokenizer=BYTES, **settings) -> Corpus:
-    """Prepare a corpus of a source, of bytes by default.
-
-    Args:
-        settings: arguments of `prepare` and fields of `Source`.
-    """
-    options = {n: settings.pop(n) for n in ("shard_tokens", "unit_bytes") if n in settings}
+def prepare_corpus(source, folder, *, tokenizer=BYTES, unit_bytes=2**23, **settings) -> Corpus:
+    """Prepare a corpus of a source with these settings, of bytes by default."""
     settings = {"validation_fraction": 0.2} | settings
-    prepare(Source(str(source), **settings), Path(folder), *tokenizer, **options)
+    prepare(Source(str(source), **settings), Path(folder), *tokenizer, unit_bytes)
     return Corpus(str(folder))
 
 

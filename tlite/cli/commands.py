@@ -439,8 +439,6 @@ class Prepare:
     """Configuration of a data set on the hub, such as sample-10BT."""
     validation_fraction: float = 0.005
     """Fraction for validation: the end of each text file, or documents by their hash."""
-    shard_tokens: int = 0
-    """Tokens per file; 0: one file per split, train.bin and val.bin."""
 
     def execute(self) -> None:
         from tlite.data.documents import Source
@@ -458,7 +456,7 @@ class Prepare:
         fraction = self.validation_fraction
         source = Source(self.source, self.field, self.split, self.subset, fraction)
         make = partial(make_tokenizer, settings)
-        manifest = prepare(source, self.folder, name, make, shard_tokens=self.shard_tokens)
+        manifest = prepare(source, self.folder, name, make)
         for split, part in manifest.splits.items():
             print(
                 f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "

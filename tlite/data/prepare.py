@@ -9,12 +9,10 @@ the texts of a batch in parallel, by as many threads as there are cores (RAYON_N
 import contextlib
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -54,8 +52,6 @@ def prepare(
     folder: Path,
     tokenizer: str,
     make_tokenizer: Callable[[Texts], Any],
-    *,
-    shard_tokens: int = 0,
     unit_bytes: int = UNIT_BYTES,
 ) -> Manifest:
     """Write a corpus of the documents of a source, and return its manifest.
@@ -64,19 +60,16 @@ def prepare(
         tokenizer: its name; only the same command resumes a preparation.
         make_tokenizer: function from `Documents.texts` to a tokenizer of `tlite.text` or
             `tlite.pretrained`.
-        shard_tokens: tokens of a file; 0: one file per split.
         unit_bytes: size of a unit of text or JSON Lines.
 
     Raises:
         UserError: the source can't be read, the folder exists, or another command has begun it.
     """
-    if shard_tokens < 0:
-        raise UserError(f"--shard-tokens must not be negative, but is {shard_tokens}")
     if os.path.lexists(folder):
         raise UserError(f"{folder} exists already: name another folder, or remove it")
     documents = Documents(source, unit_bytes)
     request = {"source": asdict(source), "files": documents.fingerprint(), "tokenizer": tokenizer}
-    request |= {"unit_bytes": unit_bytes, "shard_tokens": shard_tokens}
+    request["unit_bytes"] = unit_bytes
     work = folder.parent / f"{folder.name}.preparing"
     with disk_errors(work), _lock_folder(work):
         progress = _open_progress(work, request)
@@ -84,7 +77,7 @@ def prepare(
             _save_tokenizer(work, make_tokenizer(documents.texts), tokenizer, source)
         manifest = read_manifest(work)
         writers = {
-            split: SplitWriter(work, split, manifest, totals, shard_tokens)
+            split: SplitWriter(work, split, manifest, totals)
             for split, totals in progress["totals"].items()
         }
         _encode(documents, load_encoder(manifest.tokenizer), writers, work / PROGRESS, progress)
@@ -155,20 +148,18 @@ def _save_tokenizer(work: Path, tokenizer: Any, name: str, source: Source) -> No
 
 
 class SplitWriter:
-    """Append documents to the token files of a split.
+    """Append documents to the token file of a split.
 
     Args:
-        totals: tokens, documents and bytes of text in the files; updated.
-        shard_tokens: tokens of a file; 0: all are in one file.
+        totals: tokens, documents and bytes of text in the file; updated.
     """
 
-    def __init__(self, work: Path, split: str, manifest: Manifest, totals: dict, shard_tokens: int):
-        self.path, self.totals, self.is_sharded = work / PREFIXES[split], totals, shard_tokens > 0
-        self.shard_tokens = shard_tokens or sys.maxsize
+    def __init__(self, work: Path, split: str, manifest: Manifest, totals: dict[str, int]):
+        self.path, self.totals = work / f"{PREFIXES[split]}.bin", totals
         self.dtype, self.buffer = DTYPES[manifest.dtype], []
         self.end = np.array([] if manifest.end_id is None else [manifest.end_id], self.dtype)
-        for path, size in self._files():  # what was appended after the totals were saved
-            os.truncate(path, size) if size else path.unlink()
+        if self.path.exists():  # cut what was appended after the totals were saved
+            os.truncate(self.path, totals["tokens"] * self.dtype.itemsize)
 
     def add(self, chunk: Chunk, ids: np.ndarray) -> None:
         """Buffer the ids (T,) of a chunk."""
@@ -177,37 +168,21 @@ class SplitWriter:
         self.totals["bytes"] += len(chunk.text.encode())
 
     def flush(self) -> None:
-        """Write the buffered ids durably, in new files where shards are full."""
-        tokens = np.concatenate([self.end[:0], *self.buffer])
-        self.buffer = []
-        while len(tokens):
-            shard, offset = divmod(self.totals["tokens"], self.shard_tokens)
-            with self._shard_path(shard).open("ab") as file:
-                content = tokens[: self.shard_tokens - offset]
-                file.write(content.tobytes())
+        """Write the buffered ids durably."""
+        if self.buffer:
+            tokens, self.buffer = np.concatenate(self.buffer), []
+            with self.path.open("ab") as file:
+                file.write(tokens.tobytes())
                 file.flush()
                 os.fsync(file.fileno())
-            self.totals["tokens"] += len(content)
-            tokens = tokens[len(content) :]
+            self.totals["tokens"] += len(tokens)
 
     def describe(self) -> SplitFiles:
-        """Return the description of the files for the manifest."""
-        files = []
-        for path, size in self._files():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files.append(TokenFile(path.name, size // self.dtype.itemsize, digest))
-        return SplitFiles(tuple(files), self.totals["documents"], self.totals["bytes"])
-
-    def _shard_path(self, shard: int) -> Path:
-        return Path(f"{self.path}-{shard:05d}.bin" if self.is_sharded else f"{self.path}.bin")
-
-    def _files(self) -> Iterator[tuple[Path, int]]:
-        """Yield the existing files, and their sizes in bytes by the totals."""
-        paths = map(self._shard_path, itertools.count() if self.is_sharded else [0])
-        for shard, path in enumerate(itertools.takewhile(Path.exists, paths)):
-            tokens = max(self.totals["tokens"] - shard * self.shard_tokens, 0)
-            yield path, min(tokens, self.shard_tokens) * self.dtype.itemsize
+        """Return the description of the file for the manifest."""
+        with self.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file = TokenFile(self.path.name, self.totals["tokens"], digest)
+        return SplitFiles((file,), self.totals["documents"], self.totals["bytes"])
 
 
 # Texts to tokens
@@ -217,8 +192,8 @@ def _encode(
     documents: Documents,
     encode: Encode,
     writers: dict[str, SplitWriter],
-    work: Path,
-    progress: dict,
+    path: Path,
+    progress: dict[str, Any],
 ) -> None:
     """Append the tokens of the remaining units to the files, and print the progress."""
     done, number = progress["units"], len(documents.units)
