@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,21 +158,13 @@ def test_hub_dataset_is_streamed_by_shards(tmp_path, monkeypatch):
     info = SimpleNamespace(sha="a")
     monkeypatch.setattr("huggingface_hub.dataset_info", lambda _: info)
     assert len(Documents(Source("some/set", subset="small")).units) == 3
-    assert sorted(read_documents(prepare_corpus("some/set", "out", subset="small"))) == sorted(
-        TEXTS
-    )
-    message = complaint(prepare_corpus, "some/set", "new", subset="small", field="body")
-    assert "['body']" in message
-
-    def start():
-        with pytest.raises(Interrupted):
-            prepare_corpus("some/set", "again", subset="small")
-
-    interrupt_after(monkeypatch, 2, KeyboardInterrupt(), start)
+    prepare_small = partial(prepare_corpus, "some/set", subset="small")
+    assert sorted(read_documents(prepare_small("out"))) == sorted(TEXTS)
+    assert "['body']" in complaint(prepare_small, "new", field="body")
+    with pytest.raises(Interrupted), error_at_batch(monkeypatch, 2, KeyboardInterrupt()):
+        prepare_small("again")
     info.sha = "b"
-    assert "its source has changed" in complaint(
-        prepare_corpus, "some/set", "again", subset="small"
-    )
+    assert "its source has changed" in complaint(prepare_small, "again")
 
 
 def test_texts_of_a_folder_are_documents_by_name(tmp_path):
