@@ -39,7 +39,10 @@ from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.runs import Run
 from tlite.runs.experiment_files import load_experiment
 from tlite.runs.init_from import load_init
+from tlite.runs.run import build
+from tlite.runs.study import DatasetCache
 from tlite.text import ByteTokenizer
+from tlite.training import ParameterGroup
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -304,6 +307,31 @@ def test_a_field_of_the_pretrained_model_cannot_be_changed(tlite, bert, tmp_path
     source = classifier_file(tmp_path / "wide.py", bert, "context=6, width=64")
     code, _, err = tlite(f"train {source}")
     assert (code, err) == (2, "tlite: width is set by the pretrained model: leave it out\n")
+
+
+def test_init_of_pretrained_arrays_alone_is_an_error(bert, tmp_path):
+    experiment = load_experiment(classifier_file(tmp_path / "own.py", bert))
+    new = tuple(ParameterGroup(f"{name}.*", init="normal") for name in ("head", "projection"))
+    for change, field in (
+        ({"training.init": "gpt2", "training.groups": new}, "init"),
+        ({"training.groups": (ParameterGroup("blocks.*", init="gpt2"),)}, r"groups\[0\].init"),
+    ):
+        changed = library.override(experiment, change)
+        with pytest.raises(UserError, match=f"^{field} would change only arrays of the pretrained"):
+            build(changed.resolve())
+    changed = library.override(experiment, {"training.init": "gpt2"})
+    assert "head.kernel" in build(changed.resolve()).new_arrays
+
+
+def test_variants_with_low_rank_updates_train_the_new_head(bert, tmp_path):
+    experiment = load_experiment(classifier_file(tmp_path / "own.py", bert))
+    datasets = DatasetCache()
+    for rank in (1, 2):
+        change = {"training.low_rank": LowRank("*.query.*", rank)}
+        variant = library.override(experiment, change).resolve()
+        training = datasets.build(variant).experiment.training
+        assert "head.kernel" in training.trainable
+        assert training.low_rank.rank == rank
 
 
 def test_a_run_knows_the_arrays_it_started_from(tuned, bert):

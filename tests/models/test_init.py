@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tlite.models import CausalLM, GeneratorConfig, Loop
-from tlite.models.init import draw_initial_values, resolve_init
+from tlite.models.init import draw_initial_values, has_initializer, resolve_init
 from tlite.models.parameters import is_matrix, named_arrays, stack_blocks
 
 CONFIG = GeneratorConfig(vocabulary_size=50, context=8, width=64, num_heads=4, num_blocks=3)
@@ -15,7 +15,9 @@ ARRAYS = named_arrays(CausalLM(CONFIG, rng=jax.random.key(0)))
 
 
 def drawn(init, arrays=ARRAYS):
-    return draw_initial_values(resolve_init(init), arrays, KEY)
+    init = resolve_init(init)
+    inits = {name: init for name, a in arrays.items() if has_initializer(init, name, a)}
+    return draw_initial_values(arrays, KEY, inits)
 
 
 def test_default_keeps_every_value():
@@ -45,15 +47,6 @@ def test_stacked_blocks_get_the_values_of_separate_ones():
     stacked = drawn("gpt2", named_arrays(CausalLM(config, rng=jax.random.key(0))))
     for name, a in stack_blocks(drawn("gpt2")).items():
         np.testing.assert_array_equal(stacked[name], a)
-
-
-def test_groups_set_arrays_by_name_and_words_only_matrices():
-    zeros, query = jax.nn.initializers.zeros, "blocks.0.attention.query.kernel"
-    groups = {query: "normal", "norm.scale": "normal", "norm.bias": zeros}
-    arrays = ARRAYS | {"norm.scale": jnp.ones(64), "norm.bias": jnp.ones(64)}
-    values = draw_initial_values("default", arrays, KEY, groups)
-    assert {name for name, a in values.items() if a is not arrays[name]} == {query, "norm.bias"}
-    assert not values["norm.bias"].any()
 
 
 @pytest.mark.parametrize("name", ["blocks.0.feed_forward.experts", "blocks.feed_forward.experts"])

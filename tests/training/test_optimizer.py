@@ -337,11 +337,39 @@ def test_every_optimizer_learns_a_sequence(word):
     assert history["loss"][-1, 0] < 0.8 * history["loss"][0, 0]
 
 
+@pytest.mark.parametrize("group", [{}, {"groups": (ParameterGroup("head.*", weight_decay=0.1),)}])
+def test_weight_decay_of_a_function_and_of_the_config_is_refused(group):
+    own, none = optax.adamw, functools.partial(optax.adamw, weight_decay=0.0)
+    TrainingConfig(optimizer=own)
+    decay = {} if group else {"weight_decay": 0.1}
+    TrainingConfig(optimizer=none, **decay, **group)
+    with pytest.raises(ValueError, match="adamw of optax has weight_decay=0"):
+        TrainingConfig(optimizer=own, **decay, **group)
+
+
+def test_a_parameters_rule_names_a_partial_and_its_decay():
+    config = TrainingConfig(optimizer=functools.partial(optax.adamw, b2=0.95))
+    rules = parameter_rules(config, drawn())
+    assert rules["head.bias"] == "float32, adamw of optax (b2=0.95), decay 0.0001"
+
+
 def test_initial_values_are_drawn_by_word_and_group():
-    groups = (ParameterGroup("head.kernel", init=jax.nn.initializers.zeros),)
+    zeros, query = jax.nn.initializers.zeros, "blocks.0.attention.query.kernel"
+    groups = (
+        ParameterGroup("head.*", init=zeros),
+        ParameterGroup("*_norm.scale", init=zeros),
+        ParameterGroup("blocks.0.attention.query.*", init="default"),
+    )
     config = TrainingConfig(init="gpt2", groups=groups, seeds=2)
-    state = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1]).init()
+    task = generator_task(MODEL)
+    state, plain = (
+        Trainer(task, c, TOKENS, jax.local_devices()[:1]).init()
+        for c in (config, TrainingConfig(seeds=2))
+    )
     assert not np.asarray(state.parameters["head.kernel"]).any()
+    assert not np.asarray(state.parameters["head.bias"]).any()
+    assert not np.asarray(state.parameters["blocks.0.attention_norm.scale"]).any()
+    np.testing.assert_array_equal(state.parameters[query], plain.parameters[query])
     kernel = np.asarray(state.parameters["blocks.0.feed_forward.hidden.kernel"])
     assert np.std(kernel) == pytest.approx(0.02, rel=0.2)
     assert not np.array_equal(kernel[0], kernel[1])

@@ -1,4 +1,4 @@
-"""A user's optimizer, schedule and loss are tried before a run."""
+"""A user's functions are tried before a run."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ import pytest
 
 from tlite.errors import UserError
 from tlite.training import ParameterGroup, TrainingConfig
-from tlite.training.probe import probe_training
+from tlite.training.probe import PARAMETERS, probe_init, probe_training
 
 
 def sign_descent(learning_rate):
@@ -27,6 +27,11 @@ def hinge(logits, targets):
     return jnp.where(targets < 0, 0, margins)
 
 
+def probe(config):
+    probe_training(config)
+    probe_init(config, {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in PARAMETERS.items()})
+
+
 GOOD = [
     {"optimizer": sign_descent},
     {"optimizer": optax.sgd},
@@ -39,12 +44,15 @@ GOOD = [
     {"loss": hinge},
     {"schedule": lambda step: 1.0, "steps": 8, "warmup_steps": 100},
     {"groups": (ParameterGroup("*", optimizer=sign_descent),)},
+    {"init": jax.nn.initializers.orthogonal()},
+    {"init": lambda key, shape, dtype: jax.random.normal(key, shape, dtype)},
+    {"groups": (ParameterGroup("*.scale", init=jax.nn.initializers.zeros),)},
 ]
 
 
 @pytest.mark.parametrize("changes", GOOD, ids=lambda changes: next(iter(changes)))
 def test_functions_that_keep_their_contract_pass(changes):
-    probe_training(TrainingConfig(**changes))
+    probe(TrainingConfig(**changes))
 
 
 def no_transformation(learning_rate):
@@ -95,6 +103,10 @@ def text_state(learning_rate):
     return optax.GradientTransformation(lambda parameters: "count", lambda g, state, _: (g, state))
 
 
+def unkeyed(key, shape, dtype):
+    return np.random.default_rng().normal(size=shape).astype(dtype)
+
+
 def error_rate(logits, targets):
     return (logits.argmax(-1) != targets).astype(jnp.float32)
 
@@ -122,6 +134,13 @@ BAD = [
     ({"loss": lambda logits, targets: -hinge(logits, targets)}, "does not fall"),
     ({"loss": lambda logits, targets: jnp.log(-jnp.abs(logits[..., 0]))}, "not finite"),
     ({"groups": (ParameterGroup("*", optimizer=still),)}, r"groups\[0\].optimizer still"),
+    ({"init": lambda key, shape: jnp.zeros(shape)}, "gets .key, shape, dtype."),
+    ({"init": lambda key, shape, dtype: jax.random.normal(key, shape[:1])}, "returns the shape"),
+    ({"init": lambda key, shape, dtype: jnp.ones(shape, jnp.int32)}, "returns int32 in place of"),
+    ({"init": lambda key, shape, dtype: jnp.full(shape, jnp.inf, dtype)}, "not finite"),
+    ({"init": jax.nn.initializers.zeros}, "init zeros gives the same values for each key"),
+    ({"init": unkeyed}, "init unkeyed gives other values for the same key"),
+    ({"groups": (ParameterGroup("*.scale", init=unkeyed),)}, r"groups\[0\].init unkeyed"),
 ]
 
 
@@ -132,4 +151,4 @@ BAD = [
 )
 def test_functions_that_break_their_contract_are_named(changes, message):
     with pytest.raises(UserError, match=message):
-        probe_training(TrainingConfig(**changes))
+        probe(TrainingConfig(**changes))

@@ -218,11 +218,25 @@ def test_validation_does_not_depend_on_the_batch_size():
             assert means["loss"][replica] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"trainable": "*.lora_*"}, {"groups": (ParameterGroup("*.atention.*"),)}]
-)
-def test_a_pattern_that_matches_no_parameter_is_an_error(changes):
-    with pytest.raises(UserError, match="matches no parameter"):
+HALF = {"learning_rate_factor": 0.5}
+WITHOUT_EFFECT = {
+    "no such parameter": ({"trainable": "*.lora_*"}, "matches no parameter"),
+    "no such group": ([("*.atention.*", HALF)], "matches no parameter"),
+    "an earlier group": ([("*.bias", HALF), ("head.bias", {"weight_decay": 0.1})], r"'\*\.bias'"),
+    "no setting": ([("*.bias", {})], r"'\*.bias' changes nothing"),
+    "the config's settings": ([("*.bias", {"weight_decay": 0.0})], "changes nothing"),
+    "frozen": ([("head.*", HALF)], "changes nothing"),
+    "word without a matrix": ([("*.bias", HALF | {"init": "gpt2"})], r"'\*.bias' matches none"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_a_pattern_or_group_without_effect_is_an_error(changes, message):
+    if isinstance(changes, list):
+        frozen = {"trainable": "blocks.*"} if changes[0][0] == "head.*" else {}
+        groups = tuple(ParameterGroup(pattern, **fields) for pattern, fields in changes)
+        changes = {"groups": groups} | frozen
+    with pytest.raises(UserError, match=message):
         Trainer(generator_task(MODEL), TrainingConfig(**changes), jnp.asarray(TOKENS))
 
 

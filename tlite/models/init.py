@@ -212,55 +212,51 @@ def by_matrix(initializer: Initializer) -> Initializer:
     return draw
 
 
-WORDS: dict[str, Initializer] = {
+INITIALIZERS: dict[str, Initializer] = {
     "glorot": by_matrix(jax.nn.initializers.glorot_uniform()),
     "normal": jax.nn.initializers.normal(0.02),
     "gpt2": jax.nn.initializers.normal(0.02),
     "orthogonal": by_matrix(jax.nn.initializers.orthogonal()),
 }
 """gpt2: outputs of layers in blocks are also divided by the square root of their number."""
-WITH_TABLES = "normal", "gpt2"
+TABLE_INITIALIZERS = "normal", "gpt2"
 """Words that stand for the values of embeddings and positions, too."""
+INIT_WORDS = ("default", *INITIALIZERS)
 
-
-KEPT_WORDS = {"default": "default"} | dict(zip(WORDS, WORDS, strict=True))
-resolve_init = partial(resolve_word, "init", KEPT_WORDS, "(key, shape, dtype)")
+resolve_init = partial(
+    resolve_word, "init", dict(zip(INIT_WORDS, INIT_WORDS, strict=True)), "(key, shape, dtype)"
+)
 """Return a word or a function of (key, shape, dtype) as it is."""
 
 
 def has_initializer(init: Any, name: str, array: Any, *, is_group: bool = False) -> bool:
-    """True if `init` draws an array: a word matrices (`WITH_TABLES`: also tables).
+    """True if `init` draws an array: a word matrices (`TABLE_INITIALIZERS`: also tables).
 
     Args:
         is_group: the array is of a group with this `init`, of which an initializer draws all.
     """
     if isinstance(init, str):
-        is_table = init in WITH_TABLES and name.endswith("table")
+        is_table = init in TABLE_INITIALIZERS and name.endswith("table")
         return init != "default" and (is_table or is_matrix(name, array))
     return is_group or is_matrix(name, array)
 
 
 def draw_initial_values(
-    init: Any, arrays: Mapping[str, Array], key: Key[Array, ""], groups: Mapping[str, Any] = {}
+    arrays: Mapping[str, Array], key: Key[Array, ""], inits: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """Return the arrays by name with the initial values that `init` stands for.
+    """Return the arrays by name, those of `inits` with new values.
 
     Args:
-        init: a word or an initializer, for all matrices (`has_initializer`).
         arrays: the values that the layers have drawn.
         key: folded with a hash of each name, so that a value does not depend on other names.
-        groups: words or initializers by the name of an array, in place of `init`.
+        inits: word of `INITIALIZERS`, or initializer, by the name of an array.
     """
-    drawn = {}
-    for name, array in arrays.items():
-        each = groups.get(name, init)
-        if not has_initializer(each, name, array, is_group=name in groups):
-            drawn[name] = array
-            continue
-        initializer = WORDS[each] if isinstance(each, str) else each
-        drawn[name] = draw_by_name(initializer, name, array, key)
+    drawn = dict(arrays)
+    for name, init in inits.items():
+        initializer = INITIALIZERS[init] if isinstance(init, str) else init
+        drawn[name] = draw_by_name(initializer, name, arrays[name], key)
         match = IN_BLOCK.fullmatch(name)
-        if match and isinstance(each, str) and each == "gpt2" and name.endswith("output.kernel"):
+        if match and isinstance(init, str) and init == "gpt2" and name.endswith("output.kernel"):
             drawn[name] /= num_outputs(match[1], arrays) ** 0.5
     return drawn
 

@@ -18,7 +18,8 @@ from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig, TransformerConfig
 from tlite.models.config import describe_components
-from tlite.runs.init_from import load_init, train_new_arrays
+from tlite.runs.init_from import load_init
+from tlite.runs.run import train_new_arrays
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
 from tlite.training.optimizers import parameter_rules, select_trainable
@@ -100,7 +101,7 @@ def with_planned_sizes(experiment: Experiment) -> Experiment:
     if init_from:
         classes = getattr(experiment.data, "classes", None)
         init = load_init(init_from, experiment.model, classes and len(classes))
-        training = train_new_arrays(experiment.training, init)
+        training = train_new_arrays(experiment.training, init.new)
         return dataclasses.replace(experiment, model=init.config, training=training)
     if not isinstance(experiment, GeneratorExperiment):
         raise UserError(

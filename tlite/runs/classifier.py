@@ -72,25 +72,21 @@ class ClassifierRun(ExamplesRun):
         if (experiment.pretraining or init_from) and not is_transformer:
             raise UserError("a logistic regression has no blocks that could be pretrained")
         if init_from:
-            from tlite.runs.init_from import load_init, train_new_arrays
+            from tlite.runs.init_from import load_init
 
             if experiment.sentences:
                 raise UserError("a pretrained model reads complete texts: no --sentences")
             init = load_init(init_from, experiment.model, len(classes))
-            experiment = dataclasses.replace(
-                experiment,
-                model=init.config,
-                training=train_new_arrays(experiment.training, init),
-                init_from=init.settings,
-            )
-            tokenizer = init.tokenizer
+            experiment = dataclasses.replace(experiment, model=init.config, init_from=init.settings)
+            tokenizer, new_arrays = init.tokenizer, init.new
         else:
             texts = (example.text for example in training if example.label is not None)
             tokenizer = learn_tokenizer(experiment.tokenizer, texts)
             sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
             sizes |= num_ngrams(experiment, tokenizer)
-            experiment = with_sizes(experiment, sizes, "data")
-        return Built(experiment, tokenizer, training, validation, cls.fingerprint(data))
+            experiment, new_arrays = with_sizes(experiment, sizes, "data"), None
+        fingerprint = cls.fingerprint(data)
+        return Built(experiment, tokenizer, training, validation, fingerprint, new_arrays)
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:

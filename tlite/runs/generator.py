@@ -67,6 +67,7 @@ class TextRun(Run):
     @classmethod
     def build(cls, experiment: GeneratorExperiment, data: str | Corpus) -> Built:
         corpus_tokenizer = open_corpus_tokenizer(data) if isinstance(data, Corpus) else None
+        new_arrays = None
         if (experiment.init_from or corpus_tokenizer) and experiment.tokenizer != Characters():
             owner = "corpus" if corpus_tokenizer else "pretrained model"
             raise UserError(f"the tokenizer is set by the {owner}: leave it out")
@@ -76,7 +77,7 @@ class TextRun(Run):
             if cls.extra_tokens:
                 raise UserError(f"a {cls.kind} run adds tokens to a model: leave out --init-from")
             init = load_init(experiment.init_from, experiment.model)
-            tokenizer = init.tokenizer
+            tokenizer, new_arrays = init.tokenizer, init.new
             is_known = corpus_tokenizer and corpus_tokenizer.kind != "numbers"
             if is_known and not tokenizer.has_same_vocabulary(corpus_tokenizer):
                 raise UserError(
@@ -96,7 +97,7 @@ class TextRun(Run):
             experiment = dataclasses.replace(experiment, model=model, tokenizer=settings)
         prompt_tokens(tokenizer, experiment.prompt)
         splits = cls.split(experiment, tokenizer, data)
-        return Built(experiment, tokenizer, *splits, cls.fingerprint(data))
+        return Built(experiment, tokenizer, *splits, cls.fingerprint(data), new_arrays)
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:

@@ -13,7 +13,6 @@ from tlite.models import TransformerConfig
 from tlite.models.parameters import named_arrays, stack_blocks
 from tlite.pretrained import load_pretrained
 from tlite.pretrained.configs import resolve_fields
-from tlite.training.config import TrainingConfig
 from tlite.training.run_dir import sha256
 
 OVERRIDABLE_FIELDS = {
@@ -77,16 +76,6 @@ def load_init(
         raise UserError(str(error)) from error
     settings = dataclasses.replace(settings, sha256=digest)
     return Init(config, arrays, tokenizer, settings, source.new)
-
-
-def train_new_arrays(config: TrainingConfig, init: Init) -> TrainingConfig:
-    """Return the training config that trains new arrays, such as a head, beside low-rank updates.
-
-    `trainable` decides if the config has it.
-    """
-    if config.low_rank is None or config.trainable is not None or not init.new:
-        return config
-    return dataclasses.replace(config, trainable=" ".join(init.new))
 
 
 def arrays_digest(folder: Path) -> str:

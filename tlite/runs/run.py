@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -34,11 +34,12 @@ from tlite.errors import (
     resume_command,
 )
 from tlite.experiment import BaseExperiment
+from tlite.models import make_model
 from tlite.models.config import describe_components, user_components
-from tlite.models.low_rank import merge_low_rank
-from tlite.models.parameters import from_named_arrays
+from tlite.models.low_rank import init_low_rank, merge_low_rank
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.config import user_functions
+from tlite.training.config import TrainingConfig, user_functions
 from tlite.training.loop import fit
 from tlite.training.losses import CrossEntropy
 from tlite.training.metrics import (
@@ -48,8 +49,9 @@ from tlite.training.metrics import (
     read_metrics,
     save_example_scores,
 )
-from tlite.training.optimizers import select_trainable
+from tlite.training.optimizers import check_patterns, find_inits, select_trainable
 from tlite.training.precision import bfloat16_hardware
+from tlite.training.probe import probe_init, probe_training
 from tlite.training.run_dir import (
     ROOT,
     RUN,
@@ -93,6 +95,8 @@ class Built(NamedTuple):
     validation: Any
     fingerprint: dict[str, Any]
     """Sizes and SHA-256 of the data."""
+    new_arrays: tuple[str, ...] | None = None
+    """Names of the arrays that a pretrained model lacks; None: there is no such model."""
 
 
 class Trunk(NamedTuple):
@@ -148,17 +152,56 @@ def build(experiment: Any, data: Any = None) -> Built:
         choices = " or ".join(prefix + name for name in kind.metrics)
         raise UserError(f"{experiment.name} has no metric {metric}: --best-metric {choices}")
     if user_components(experiment.model):
-        from tlite.models import make_model
         from tlite.models.custom import probe
 
         probe(experiment.model, make_model)
-    if user_functions(experiment.training):
-        from tlite.training.probe import probe_training
-
-        probe_training(experiment.training)
+    probe_training(experiment.training)
     if kind.packages and distributed.is_process0():
         check_packages("text", kind.packages)
-    return kind.build(experiment, kind.load_data(experiment) if data is None else data)
+    built = kind.build(experiment, kind.load_data(experiment) if data is None else data)
+    return with_training(built, built.experiment.training)
+
+
+def with_training(built: Built, config: TrainingConfig) -> Built:
+    """Return a built experiment with a training config, which may be another variant's.
+
+    Raises:
+        UserError: a pattern, a group or `init` has no effect on the model, or an initializer of the
+            user's does not do what training needs.
+    """
+    if built.new_arrays is not None:
+        config = train_new_arrays(config, built.new_arrays)
+    model = built.experiment.model
+    built = built._replace(experiment=dataclasses.replace(built.experiment, training=config))
+    if config.init == "default" and not (config.groups or config.trainable or config.low_rank):
+        return built
+
+    def draw(key):
+        arrays = named_arrays(make_model(model, rng=key))
+        return arrays | (init_low_rank(config.low_rank, arrays, key) if config.low_rank else {})
+
+    try:
+        shapes = jax.eval_shape(draw, jax.random.key(0))
+        check_patterns(config, shapes)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    for field, inits in find_inits(config, shapes).items():
+        if built.new_arrays is not None and inits.keys().isdisjoint(built.new_arrays):
+            raise UserError(
+                f"{field} would change only arrays of the pretrained model: leave it out"
+            )
+    probe_init(config, shapes)
+    return built
+
+
+def train_new_arrays(config: TrainingConfig, new_arrays: Sequence[str]) -> TrainingConfig:
+    """Return the training config that trains new arrays, such as a head, beside low-rank updates.
+
+    `trainable` decides if the config has it.
+    """
+    if config.low_rank is None or config.trainable is not None or not new_arrays:
+        return config
+    return dataclasses.replace(config, trainable=" ".join(new_arrays))
 
 
 class Run(abc.ABC):

@@ -24,7 +24,15 @@ from tlite.errors import (
 )
 from tlite.experiment import BaseExperiment
 from tlite.models import count_parameters, make_model
-from tlite.runs.run import Built, Run, build, check_same_data, find_equal, run_class
+from tlite.runs.run import (
+    Built,
+    Run,
+    build,
+    check_same_data,
+    find_equal,
+    run_class,
+    with_training,
+)
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, attention_of_all
 from tlite.training.probe import probe_training
@@ -58,11 +66,9 @@ class DatasetCache:
             self._built[key] = build(experiment, self.load(experiment))
         else:
             probe_training(experiment.training)
-        built, training = self._built[key], experiment.training
-        built_experiment = dataclasses.replace(
-            built.experiment, name=experiment.name, training=training
-        )
-        return built._replace(experiment=built_experiment)
+        built = with_training(self._built[key], experiment.training)
+        named = dataclasses.replace(built.experiment, name=experiment.name)
+        return built._replace(experiment=named)
 
     def load(self, experiment: Any) -> Any:
         """Return the raw data of an experiment."""

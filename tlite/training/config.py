@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tlite.config import Config, from_dict
-from tlite.models.init import WORDS, resolve_init
+from tlite.models.init import INIT_WORDS, INITIALIZERS, resolve_init
 from tlite.models.low_rank import LowRank
 from tlite.training.losses import LOSSES, CrossEntropy, Focal, resolve_loss
 from tlite.training.optimizers import (
@@ -17,8 +17,9 @@ from tlite.training.optimizers import (
     AdamW,
     Lion,
     Muon,
-    Rule,
+    OptimizerConfig,
     ScheduleFree,
+    check_weight_decay,
     resolve_optimizer,
 )
 from tlite.training.schedules import SCHEDULES, resolve_schedule
@@ -46,7 +47,7 @@ class ParameterGroup(Config, positive="learning_rate_factor"):
     """Weight decay of all arrays of the group, biases too."""
     optimizer: Optimizer | None = word_field(None, resolve_optimizer, OPTIMIZERS)
     """A word or a function of the learning rate, as in the config."""
-    init: str | Callable | None = word_field(None, resolve_init, WORDS)
+    init: str | Callable | None = word_field(None, resolve_init, INITIALIZERS)
     """Initial values of all arrays of the group: a word or a jax initializer."""
 
     def __post_init__(self):
@@ -95,7 +96,8 @@ class UpdateConfig(
     optimizer: Optimizer = word_field(AdamW(), resolve_optimizer, OPTIMIZERS)
     """adamw, muon (matrices of blocks, AdamW for the rest), lion (needs about a third of the
     learning rate), sgd, adafactor, schedule_free; or a function of the learning rate that returns
-    an optax GradientTransformation, such as optax.sgd or partial(optax.adamw, b2=0.95)."""
+    an optax GradientTransformation, such as optax.sgd or
+    partial(optax.adamw, weight_decay=0.0); its own weight decay is in place of the next field."""
     weight_decay: float = 0.0
     """Decoupled weight decay, of matrices and embeddings only."""
     clip_norm: float | None = None
@@ -105,7 +107,7 @@ class UpdateConfig(
     for each target. A validation's loss is always the cross-entropy."""
     aux_weight: float = 0.01
     """Weight of the scalars that layers add to the loss (`aux`)."""
-    init: str | Callable = word_field("default", resolve_init, ["default", *WORDS])
+    init: str | Callable = word_field("default", resolve_init, INIT_WORDS)
     """Initial values of matrices: default (each layer's own), glorot, normal, gpt2, orthogonal, or
     a jax initializer (key, shape, dtype)."""
     groups: tuple[ParameterGroup, ...] = field(default=(), metadata={"option": False})
@@ -193,6 +195,7 @@ class TrainingConfig(
                     "schedule_free averages parameters in place of a decay: schedule must be "
                     f"constant, not {self.schedule}"
                 )
+        check_weight_decay(self)
         hash(self)  # a list in a component can't be compared: raise here
 
     def with_microbatches(self, number: int) -> "TrainingConfig":
@@ -278,10 +281,11 @@ def _check_types(config: TrainingConfig) -> None:
 
 
 def user_functions(config: Any) -> dict[str, Callable]:
-    """Return the optimizers, the schedule and the loss that are not tlite's, by field."""
-    functions = {"optimizer": config.optimizer, "schedule": config.schedule, "loss": config.loss}
-    functions |= {f"groups[{i}].optimizer": g.optimizer for i, g in enumerate(config.groups)}
-    known = Rule, CrossEntropy, Focal, str, type(None)
+    """Return the functions of a training config that are not tlite's, by field."""
+    functions = {name: getattr(config, name) for name in RESOLVE}
+    for i, group in enumerate(config.groups):
+        functions |= {f"groups[{i}].{n}": getattr(group, n) for n in ("optimizer", "init")}
+    known = OptimizerConfig, CrossEntropy, Focal, str, type(None)
     return {field: value for field, value in functions.items() if not isinstance(value, known)}
 
 

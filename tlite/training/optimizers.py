@@ -2,12 +2,14 @@
 
 An optimizer is a function of the learning rate that returns an optax `GradientTransformation` of a
 dictionary of arrays by name: `optax.sgd`, `partial(optax.adamw, b2=0.95)`, or a user's own. The
-dataclasses below are such functions, too; they differ in that weight decay is a part of them.
+dataclasses below are such functions, too; they apply the config's weight decay themselves.
 """
 
 import abc
+import dataclasses
 import fnmatch
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,14 +20,16 @@ import optax.contrib
 from jaxtyping import Array, Float, PyTree
 
 from tlite.config import Config, resolve_word
+from tlite.models.init import has_initializer
 from tlite.models.low_rank import is_low_rank_update
 from tlite.models.parameters import is_matrix, is_stacked, shape_in_block
+from tlite.user_code import name_of
 
 Rate = float | Float[Array, ""]
 Mask = Callable[[dict[str, Any]], dict[str, bool]]
 
 
-class Rule(Config, abc.ABC):
+class OptimizerConfig(Config, abc.ABC):
     """An optimizer of tlite, which applies weight decay itself."""
 
     @abc.abstractmethod
@@ -35,7 +39,7 @@ class Rule(Config, abc.ABC):
         """Return the transformation whose updates are added to the parameters."""
 
 
-class DecoupledRule(Rule):
+class DecoupledOptimizer(OptimizerConfig):
     """A direction of descent, to which decoupled weight decay is added.
 
     update = -learning_rate * (direction + weight_decay * parameter) (Loshchilov and Hutter 2019).
@@ -54,7 +58,7 @@ class DecoupledRule(Rule):
 
 
 @dataclass(frozen=True)
-class AdamW(DecoupledRule, rates="b1 b2", positive="eps"):
+class AdamW(DecoupledOptimizer, rates="b1 b2", positive="eps"):
     """m / (sqrt(v) + eps), with bias-corrected means (Kingma and Ba 2015)."""
 
     b1: float = 0.9
@@ -101,7 +105,7 @@ def is_muon_matrix(name: str, array) -> bool:
 
 
 @dataclass(frozen=True)
-class Lion(DecoupledRule, rates="b1 b2"):
+class Lion(DecoupledOptimizer, rates="b1 b2"):
     """Sign of a mean of gradients (Chen et al. 2023); a third of Adam's learning rate suits it."""
 
     b1: float = 0.9
@@ -114,7 +118,7 @@ class Lion(DecoupledRule, rates="b1 b2"):
 
 
 @dataclass(frozen=True)
-class SGD(DecoupledRule, rates="momentum"):
+class SGD(DecoupledOptimizer, rates="momentum"):
     """The gradient, or m = momentum * m + gradient (Polyak 1964; Sutskever et al. 2013)."""
 
     momentum: float = 0.9
@@ -128,7 +132,10 @@ class SGD(DecoupledRule, rates="momentum"):
 
 @dataclass(frozen=True)
 class Adafactor(
-    DecoupledRule, sizes="min_dim_size_to_factor", rates="decay_rate", positive="clipping_threshold"
+    DecoupledOptimizer,
+    sizes="min_dim_size_to_factor",
+    rates="decay_rate",
+    positive="clipping_threshold",
 ):
     """Adam's scaling from row and column means of squared gradients (Shazeer and Stern 2018)."""
 
@@ -180,7 +187,7 @@ class ScheduleFreeState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScheduleFree(Rule, rates="b1 b2", positive="eps"):
+class ScheduleFree(OptimizerConfig, rates="b1 b2", positive="eps"):
     """AdamW without a schedule, by averaging (Defazio et al. 2024, "The Road Less Scheduled").
 
     The parameters x are a weighted mean of the iterates z, and the gradient is taken between both,
@@ -225,7 +232,7 @@ class ScheduleFree(Rule, rates="b1 b2", positive="eps"):
         return jax.tree.map(lambda x, z: self.b1 * x + (1 - self.b1) * z, x, z)
 
 
-OPTIMIZERS: dict[str, Rule] = {
+OPTIMIZERS: dict[str, OptimizerConfig] = {
     "adamw": AdamW(),
     "muon": Muon(),
     "lion": Lion(),
@@ -245,7 +252,7 @@ def resolve_optimizer(value: Any) -> Callable:
     if isinstance(value, optax.GradientTransformation):
         raise ValueError(
             "optimizer must be a function of the learning rate, such as optax.sgd or "
-            "partial(optax.adamw, b2=0.95): not what it returns"
+            "partial(optax.adamw, weight_decay=0.0): not what it returns"
         )
     return resolve_word("optimizer", OPTIMIZERS, "the learning rate", value)
 
@@ -255,8 +262,12 @@ def match(patterns: str, name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
-def check_patterns(config: Any, names: Sequence[str]) -> None:
-    """Raise a `ValueError` if a pattern of the config matches none of the parameters' names."""
+def check_patterns(config: Any, arrays: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` for patterns and groups of the config that have no effect.
+
+    Args:
+        arrays: all parameters by name, or their shapes.
+    """
     patterns = {} if config.trainable is None else {"trainable": config.trainable}
     for i, group in enumerate(config.groups):
         patterns[f"groups[{i}]"] = group.pattern
@@ -264,9 +275,34 @@ def check_patterns(config: Any, names: Sequence[str]) -> None:
         if not pattern.split():
             raise ValueError(f"{field}: the pattern is empty")
         for each in pattern.split():
-            if not fnmatch.filter(names, each):
-                known = ", ".join(names[:8])
+            if not fnmatch.filter(arrays, each):
+                known = ", ".join([*arrays][:8])
                 raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
+    for i, group in enumerate(config.groups):
+        _check_group(config, i, {n: a for n, a in arrays.items() if match(group.pattern, n)})
+    for field, inits in find_inits(config, arrays).items():
+        if not inits:
+            pattern = patterns.get(field.removesuffix(".init"))
+            where = f"{pattern!r} matches none" if pattern else "there is none"
+            raise ValueError(f"{field} is for matrices, and {where}")
+
+
+def _check_group(config: Any, index: int, arrays: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` if a group has no effect on the arrays that it matches."""
+    groups, pattern = config.groups, config.groups[index].pattern
+    if all(any(match(g.pattern, name) for g in groups[:index]) for name in arrays):
+        earlier = [g.pattern for g in groups[:index] if any(match(g.pattern, n) for n in arrays)]
+        raise ValueError(
+            f"groups[{index}]: the first group that matches a parameter decides, and all that "
+            f"{pattern!r} matches are in {' or '.join(map(repr, earlier))}: put it before"
+        )
+    without = dataclasses.replace(config, groups=groups[:index] + groups[index + 1 :])
+    settings = [[parameter_settings(c, n, a) for n, a in arrays.items()] for c in (config, without)]
+    if settings[0] == settings[1]:
+        raise ValueError(
+            f"groups[{index}]: {pattern!r} changes nothing: all parameters that it matches are "
+            "frozen, or have these settings without it"
+        )
 
 
 def is_trainable(config: Any, name: str, array: Any) -> bool:
@@ -298,6 +334,20 @@ def find_group(config: Any, name: str) -> Any:
         if match(group.pattern, name):
             return group
     return None
+
+
+def find_inits(config: Any, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return word or initializer of the arrays that `init`, and each group's, sets, by field."""
+    inits = {} if config.init == "default" else {"init": {}}
+    fields = {id(group): f"groups[{i}].init" for i, group in enumerate(config.groups)}
+    inits |= {fields[id(g)]: {} for g in config.groups if g.init not in (None, "default")}
+    for name, array in arrays.items():
+        group = find_group(config, name)
+        is_group = group is not None and group.init is not None
+        init, field = (group.init, fields[id(group)]) if is_group else (config.init, "init")
+        if not is_low_rank_update(name) and has_initializer(init, name, array, is_group=is_group):
+            inits[field][name] = init
+    return inits
 
 
 def decays(name: str, array) -> bool:
@@ -339,11 +389,38 @@ def make_optimizer(config: Any, learning_rate: Rate) -> optax.GradientTransforma
 def _with_decay(
     optimizer: Callable, rate: Rate, weight_decay: float, mask: Mask | None
 ) -> optax.GradientTransformation:
-    if isinstance(optimizer, Rule):
+    if isinstance(optimizer, OptimizerConfig):
         return optimizer(rate, weight_decay, mask)
     if not weight_decay:
         return optimizer(rate)
     return optax.chain(optimizer(rate), optax.add_decayed_weights(-rate * weight_decay, mask))
+
+
+def own_weight_decay(optimizer: Any) -> float:
+    """Return the weight decay that a function of the learning rate has by its signature."""
+    if isinstance(optimizer, OptimizerConfig):
+        return 0.0
+    try:
+        parameters = inspect.signature(optimizer).parameters
+    except (TypeError, ValueError):  # a callable of another language
+        return 0.0
+    decay = parameters["weight_decay"].default if "weight_decay" in parameters else 0.0
+    return float(decay) if isinstance(decay, int | float) else 0.0
+
+
+def check_weight_decay(config: Any) -> None:
+    """Raise a `ValueError` if an optimizer decays, and the config decays its parameters, too."""
+    for i, group in enumerate([None, *config.groups]):
+        field = "optimizer" if group is None else f"groups[{i - 1}].optimizer"
+        optimizer = (group and group.optimizer) or config.optimizer
+        is_set = group is not None and group.weight_decay is not None
+        decay = group.weight_decay if is_set else config.weight_decay
+        if decay and (own := own_weight_decay(optimizer)):
+            raise ValueError(
+                f"{field} {name_of(optimizer)} has weight_decay={own:g}, and the config has "
+                f"weight_decay={decay:g}: set one of them to 0, as in "
+                "partial(optax.adamw, weight_decay=0.0)"
+            )
 
 
 def gradient_parameters(config: Any, parameters: dict[str, Array], state: PyTree) -> dict:
@@ -355,24 +432,46 @@ def gradient_parameters(config: Any, parameters: dict[str, Array], state: PyTree
     return parameters | {n: rule.between(parameters[n], a) for n, a in z.items()}
 
 
+class ParameterSettings(NamedTuple):
+    """Settings of one parameter, by the config and its group."""
+
+    optimizer: Any = None
+    """None: it is frozen."""
+    weight_decay: float = 0.0
+    learning_rate_factor: float = 1.0
+    init: Any = None
+    """Word or initializer in place of its layer's initial values."""
+
+
+def parameter_settings(config: Any, name: str, array: Any) -> ParameterSettings:
+    """Return the settings that have an effect on a parameter."""
+    init = next((i[name] for i in find_inits(config, {name: array}).values() if i), None)
+    if not is_trainable(config, name, array):
+        return ParameterSettings(init=init)
+    group = find_group(config, name)
+    optimizer = (group and group.optimizer) or config.optimizer
+    decay = config.weight_decay if decays(name, array) else 0.0
+    decay = decay if group is None or group.weight_decay is None else group.weight_decay
+    decay = decay or own_weight_decay(optimizer)
+    return ParameterSettings(optimizer, decay, group.learning_rate_factor if group else 1.0, init)
+
+
 def parameter_rules(config: Any, arrays: dict[str, Any]) -> dict[str, str]:
     """Return each parameter's type in products, its optimizer and decay, by name and shape."""
 
     def rule(name: str, array: Any) -> str:
         mixed = config.precision == "mixed" and is_matrix(name, array)
         dtype = "bfloat16" if mixed else "float32"
-        if not is_trainable(config, name, array):
+        optimizer, decay, factor, _ = parameter_settings(config, name, array)
+        if optimizer is None:
             return f"{dtype}, frozen"
-        group = find_group(config, name)
-        optimizer = (group and group.optimizer) or config.optimizer
-        decay = config.weight_decay if decays(name, array) else 0.0
-        decay = decay if group is None or group.weight_decay is None else group.weight_decay
         if isinstance(optimizer, Muon):
-            optimizer = "muon" if is_muon_matrix(name, array) else "adamw"
-        words = {value: word for word, value in OPTIMIZERS.items()}
-        label = optimizer if isinstance(optimizer, str) else words.get(optimizer)
-        label = label or getattr(optimizer, "__name__", type(optimizer).__name__.lower())
-        factor = group.learning_rate_factor if group else 1.0
+            label = "muon" if is_muon_matrix(name, array) else "adamw"
+        elif isinstance(optimizer, OptimizerConfig):
+            words = {type(value): word for word, value in OPTIMIZERS.items()}
+            label = words.get(type(optimizer), type(optimizer).__name__.lower())
+        else:
+            label = name_of(optimizer)
         rate = "" if factor == 1 else f", learning rate x {factor:g}"
         return f"{dtype}, {label}, decay {decay:g}{rate}"
 

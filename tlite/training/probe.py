@@ -1,6 +1,7 @@
-"""Trial of a user's optimizer, schedule and loss before a run: contracts, and finite numbers."""
+"""Trial of a user's functions before a run: contracts, and finite numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,12 +11,15 @@ import optax
 import optax.contrib
 
 from tlite.errors import UserError
+from tlite.models.parameters import shape_in_block
 from tlite.training.config import user_functions
+from tlite.training.optimizers import find_inits
 
 CONTRACTS = {
     "optimizer": "gets the learning rate and returns an optax GradientTransformation",
     "schedule": "gets the step and returns a factor of the learning rate",
     "loss": "gets (logits (..., V), targets (...)) and returns a value for each target (...)",
+    "init": "gets (key, shape, dtype) and returns an array of this shape and type",
 }
 SCHEDULE_FREE = optax.contrib.ScheduleFreeState
 PARAMETERS = {
@@ -34,20 +38,44 @@ def probe_training(config: Any) -> None:
         UserError: one does not do what training needs; it is named with what it should be.
     """
     for field, value in user_functions(config).items():
-        function = getattr(value, "func", value)
-        name = getattr(function, "__name__", type(function).__name__)
         kind = field.rpartition(".")[2]
-        contract = CONTRACTS[kind]
-        try:
-            if kind == "schedule":
-                fault = _find_schedule_fault(config)
-            else:
-                fault = {"optimizer": _find_optimizer_fault, "loss": _find_loss_fault}[kind](value)
-        except Exception as error:  # the user's code: of any type
-            message = (str(error).splitlines() or [""])[0] or type(error).__name__
-            raise UserError(f"{field} {name} {contract}: {message}") from error
-        if fault:
-            raise UserError(f"{field} {name} {fault}: it {contract}")
+        if kind == "schedule":
+            _check(field, value, partial(_find_schedule_fault, config))
+        elif kind != "init":
+            find = {"optimizer": _find_optimizer_fault, "loss": _find_loss_fault}[kind]
+            _check(field, value, partial(find, value))
+
+
+def probe_init(config: Any, arrays: Mapping[str, Any]) -> None:
+    """Try the initializers of a `TrainingConfig` that are not tlite's.
+
+    Args:
+        arrays: all parameters by name, or their shapes; each initializer is tried on its smallest.
+
+    Raises:
+        UserError: one does not do what training needs; it is named with what it should be.
+    """
+    inits = find_inits(config, arrays)
+    for field, value in user_functions(config).items():
+        if by_array := inits.get(field):
+            name = min(by_array, key=lambda name: arrays[name].size)
+            shape, dtype = shape_in_block(name, arrays[name]), arrays[name].dtype
+            is_constant = field != "init"  # zeros for one array, say
+            _check(field, value, partial(_find_init_fault, value, shape, dtype, is_constant))
+
+
+def _check(field: str, value: Any, find_fault: Callable[[], str]) -> None:
+    """Raise a `UserError` that names a function if it has a fault, or raises an error."""
+    function = getattr(value, "func", value)
+    name = getattr(function, "__name__", type(function).__name__)
+    contract = CONTRACTS[field.rpartition(".")[2]]
+    try:
+        fault = find_fault()
+    except Exception as error:  # the user's code: of any type
+        message = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UserError(f"{field} {name} {contract}: {message}") from error
+    if fault:
+        raise UserError(f"{field} {name} {fault}: it {contract}")
 
 
 def _find_optimizer_fault(optimizer: Callable) -> str:
@@ -142,4 +170,22 @@ def _find_loss_fault(loss: Callable) -> str:
     better = logits + 4 * jax.nn.one_hot(targets, 7)
     if not float(jnp.mean(loss(better, targets))) < float(jnp.mean(values)):
         return "does not fall when the targets are predicted better"
+    return ""
+
+
+def _find_init_fault(init: Callable, shape: tuple, dtype: Any, is_constant: bool) -> str:
+    """Return the first fault of an initializer on an array; "": none."""
+    key, other_key = jax.random.split(jax.random.key(0))
+    values, again, other = (np.asarray(init(k, shape, dtype)) for k in (key, key, other_key))
+    if values.shape != shape:
+        return f"returns the shape {values.shape} for {shape}"
+    if values.dtype != dtype:
+        return f"returns {values.dtype} in place of {dtype}"
+    if not np.isfinite(values).all():
+        return "gives values that are not finite"
+    compiled = jax.jit(lambda key: init(key, shape, dtype))(key)
+    if not (np.array_equal(values, again) and np.allclose(values, compiled, rtol=1e-4, atol=1e-6)):
+        return "gives other values for the same key, or when it is compiled"
+    if np.array_equal(values, other) and not is_constant:
+        return "gives the same values for each key, so that all seeds start alike"
     return ""

@@ -20,7 +20,7 @@ from tlite.models.low_rank import init_low_rank, merge_low_rank
 from tlite.models.parameters import named_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizers import (
-    find_group,
+    find_inits,
     gradient_parameters,
     make_optimizer,
     split_trainable,
@@ -63,13 +63,19 @@ class Task(NamedTuple):
     """rows of a prefetching loader -> batch"""
 
 
-def init_parameters(task: Task, config: TrainingConfig, key: Key[Array, ""]) -> dict[str, Array]:
-    """Return the initial parameters of a seed by name, those of low-rank updates too."""
-    arrays = named_arrays(task.init(fold_in(key, INIT)))
-    groups = {name: group.init for name in arrays if (group := find_group(config, name))}
-    groups = {name: init for name, init in groups.items() if init is not None}
+def init_parameters(
+    init: Callable[[Key[Array, ""]], Any], config: TrainingConfig, key: Key[Array, ""]
+) -> dict[str, Array]:
+    """Return the initial parameters of a seed by name, those of low-rank updates too.
+
+    Args:
+        init: key -> model
+    """
+    arrays = named_arrays(init(fold_in(key, INIT)))
     by_name = fold_in(key, INIT_BY_NAME)
-    arrays = draw_initial_values(config.init, arrays, by_name, groups)
+    inits = find_inits(config, arrays)
+    inits = {name: init for by_array in inits.values() for name, init in by_array.items()}
+    arrays = draw_initial_values(arrays, by_name, inits)
     low_rank = config.low_rank
     return arrays | (init_low_rank(low_rank, arrays, by_name) if low_rank else {})
 

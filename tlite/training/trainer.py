@@ -51,16 +51,16 @@ class Trainer:
         devices: all devices of all processes by default.
 
     Raises:
-        UserError: a pattern of the config matches no parameter.
+        UserError: a pattern or a group of the config has no effect on the parameters.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
         self.task, self._data, self._compiled_train = task, data, None
         self.model = jax.eval_shape(task.init, jax.random.key(0))
-        init = partial(init_parameters, task, config)
+        init = partial(init_parameters, task.init, config)
         try:
             self.shapes = jax.eval_shape(init, jax.random.key(0))
-            check_patterns(config, [*self.shapes])
+            check_patterns(config, self.shapes)
         except ValueError as error:
             raise UserError(str(error)) from error
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
@@ -118,7 +118,7 @@ class Trainer:
     def _init(self, seed: Int[Array, ""]) -> TrainState:
         """Return the state of one seed before the first step."""
         key = jax.random.key(seed)
-        parameters = init_parameters(self.task, self.config, key)
+        parameters = init_parameters(self.task.init, self.config, key)
         rate = jnp.float32(self.config.learning_rate)
         trained = select_trainable(self.config, parameters)
         optimizer = make_optimizer(self.config, rate).init(trained)
