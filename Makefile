@@ -1,9 +1,8 @@
-# Every target sets up what it needs: a virtual environment in .venv, from pyproject.toml.
+# Every target installs what it needs into .venv, from pyproject.toml.
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
-# Memory in huge pages, where Linux leaves that to the program (glibc 2.35 and newer; others pass
-# over it; your own setting stays): each step's large arrays are new memory, and in a virtual
-# machine a page is dear.
+# Use huge pages if Linux lets the program choose (glibc 2.35 and newer; ignored by others): each step
+# allocates large arrays, and small pages are slow in a virtual machine.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test test-all test-newest test-versions attack lint bench notebooks docs
@@ -16,10 +15,10 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
 
 help:
-	@echo "make demo               train a small generator for a minute, then print what it writes"
-	@echo "make test               the tests that a change needs; make test-all: every one"
-	@echo "make test-newest        the numerical ones on the newest Python that is installed"
-	@echo "make test-versions      them with other versions of Python and of packages"
+	@echo "make demo               train a small generator for two minutes and print a sample"
+	@echo "make test               the tests; make test-all: also the system tests"
+	@echo "make test-newest        the numerical tests on the newest installed Python"
+	@echo "make test-versions      the tests with other versions of Python and packages"
 	@echo "make attack             kill and damage runs for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
@@ -37,16 +36,16 @@ help:
 	@echo "make copy               an encoder-decoder in two minutes, nothing to download; also number-words"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
-	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
-	@echo "make docs               build a site of all that is documented, into build/docs"
+	@echo "make notebooks          run the notebooks and save them as .ipynb"
+	@echo "make docs               build the documentation site, build/docs"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make gpu-check          compare a GPU with a CPU, and time it (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
 	@echo "make readme             check links, commands and figures of README and RESULTS"
-	@echo "make lint               check style, and which room imports which"
+	@echo "make lint               check style and the order of the packages"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
 
-# pip says errors only: where a mirror is set, it warns of every file that lies elsewhere.
+# pip prints errors only: with a mirror it warns of every file from another host.
 EXTRAS ?=
 setup: .venv/core
 	@test -z "$(EXTRAS)" || .venv/bin/pip install -qq -e ".[$(EXTRAS)]"
@@ -62,7 +61,7 @@ setup: .venv/core
 	.venv/bin/pip install -qq -e ".[test,text]"
 	@touch $@
 
-# With PyTorch and transformers, to compare with. A browser is the machine's: chromium.
+# With PyTorch and transformers, to compare with. The browser is the system's chromium.
 .venv/system: .venv/test
 	.venv/bin/pip install -qq -e ".[bench,docs]"
 	@touch $@
@@ -99,7 +98,7 @@ notebooks: .venv/notebooks
 	.venv/bin/pip install -qq -e ".[docs]"
 	@touch $@
 
-# A reference that leads nowhere fails.
+# A broken reference is an error.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv/docs
 	.venv/bin/mkdocs build --config-file notebooks/site/mkdocs.yml
@@ -108,7 +107,7 @@ docs: .venv/docs
 demo: .venv/core
 	$(TLITE) train demo
 
-# Files are handed to as many processes as there are cores; WORKERS=0 for one, that can be debugged.
+# One worker for each core; WORKERS=0 runs the tests in this process, for a debugger.
 WORKERS ?= auto
 PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
@@ -131,7 +130,7 @@ test-newest:
 	.venv-newest/bin/pip install -qq -e ".[test,text]"
 	@touch $@
 
-# The lowest versions of pyproject.toml, and each Python that is here. Hours: run by hand.
+# The lowest versions of pyproject.toml and each installed Python. Takes hours: run by hand.
 test-versions:
 	$(PYTHON) tests/versions.py $(OPTIONS)
 
@@ -140,7 +139,7 @@ SEED ?= 0
 attack: .venv/test
 	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
 
-# Links, commands, Python and figures of README and RESULTS; in a few minutes.
+# Check links, commands, Python and figures of README and RESULTS, in a few minutes.
 readme: .venv/test
 	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py
 
@@ -158,7 +157,7 @@ shakespeare shakespeare-post tiny-shakespeare hybrid masked-diffusion: .venv/cor
 record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
 
-# Killed, the same command goes on; another STUDY=folder begins anew.
+# After a kill the same command resumes the study; another STUDY=FOLDER starts a new one.
 STUDY ?= runs/scaling/study
 scaling: .venv/core
 	@if test -e $(STUDY); then $(TLITE) train --resume $(STUDY); \

@@ -1,0 +1,58 @@
+"""The generator in one file learns, and its run folder is compared with others."""
+
+import dataclasses
+import json
+import shutil
+import sys
+
+import pytest
+
+from experiments import one_file
+from tlite.comparison import compare
+
+TEXT = "the quick brown fox jumps over the lazy dog. " * 60
+
+
+@dataclasses.dataclass
+class Text:
+    validation_fraction: float = 0.1
+
+    def load(self):
+        return TEXT
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    settings = {
+        "CONTEXT": 8,
+        "WIDTH": 16,
+        "HEADS": 2,
+        "BLOCKS": 1,
+        "BATCH": 8,
+        "SAMPLE": 2,
+        "TEXT": Text(),
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(one_file, name, value)
+
+
+def run(monkeypatch, folder, *options):
+    monkeypatch.setattr(sys, "argv", ["one_file.py", str(folder), *options])
+    one_file.main()
+
+
+def test_the_run_learns_and_is_compared(tmp_path, monkeypatch, capsys):
+    run(monkeypatch, tmp_path / "a", "--steps", "50", "--seeds", "2")
+    lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").open()]
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.5
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    capsys.readouterr()
+    compare([tmp_path / "a", tmp_path / "b"], tmp_path / "comparison", "json")
+    first, second = json.loads(capsys.readouterr().out)["runs"]
+    assert first["finished"]
+    assert second["difference"] == 0
+
+
+def test_an_existing_folder_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit):
+        run(monkeypatch, tmp_path)
