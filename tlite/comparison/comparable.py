@@ -104,7 +104,8 @@ def warnings(runs: Sequence[RunSummary]) -> list[str]:
         found.append("the tokenizers differ: losses are in bits per byte of the text")
     made = [run.content.get("made_with", {}) for run in runs]
     names = dict.fromkeys(name for versions in made for name in versions)
-    differ = [name for name in names if len({versions.get(name) for versions in made}) > 1]
+    known = {name: {versions[name] for versions in made if name in versions} for name in names}
+    differ = [name for name, versions in known.items() if len(versions) > 1]
     if changed := [name for name in differ if name not in ("tlite", "commit")]:
         found.append(f"they were not made with the same {', '.join(changed)}")
     if pretrained := [run for run in runs if is_pretrained(run.experiment)]:
@@ -165,9 +166,11 @@ def _differ(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
         return [(path, values)]
     values = [value.get("fields", value) for value in values]
     found = []
-    for name in dict.fromkeys(name for value in values for name in value):
+    for name in values[0]:
+        if not all(name in value for value in values):
+            continue  # a config that was not written by tlite may lack fields
         inner = f"{path}.{name}" if path else name
-        found += _differ(inner, [value.get(name) for value in values])
+        found += _differ(inner, [value[name] for value in values])
     return found
 
 
