@@ -31,7 +31,7 @@ def prepare_until_killed(source: str, folder: str, limit: int) -> None:
 if __name__ == "__main__":
     numbers, ends = random.Random(1), []
     while not ends or ends[-1] == -signal.SIGKILL:
-        limit = numbers.randrange(2, 15)
+        limit = 1 if not ends else numbers.randrange(2, 15)
         if not (child := os.fork()):  # JAX has started no thread here
             prepare_until_killed(*sys.argv[1:], limit)
             sys.stdout.flush()

@@ -58,7 +58,9 @@ def test_pad_cuts_or_fills_rows(rows, length, pad_id, kind):
 def test_tokenizers_follow_the_protocol(tokenizer, tmp_path):
     assert isinstance(tokenizer, Tokenizer)
     (ids,) = tokenizer.encode_ids([TEXT])
-    assert tokenizer.encode_texts([TEXT])[0].tolist() == list(ids)
+    assert tokenizer.encode(TEXT).dtype == np.int32
+    assert tokenizer.encode(TEXT).tolist() == tokenizer.encode_texts([TEXT])[0].tolist()
+    assert tokenizer.encode(TEXT).tolist() == list(ids)
     assert max(ids) <= tokenizer.max_id
     assert tokenizer.pieces(TEXT, 2) == tokenizer.pieces(TEXT)[:2] != []
     assert isinstance(tokenizer.id_to_token(1), str)
@@ -72,13 +74,6 @@ def test_padding_is_decoded_to_nothing(tokenizer):
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode([*ids, PADDING, PADDING]) == tokenizer.decode(ids)
     assert tokenizer.decode([PADDING]) == tokenizer.id_to_token(PADDING) == ""
-
-
-@each
-def test_encode_takes_a_text_and_gives_its_ids(tokenizer):
-    ids = tokenizer.encode(TEXT)
-    assert ids.dtype == np.int32
-    assert tokenizer.encode_texts([TEXT]).tolist() == [ids.tolist()]
 
 
 def test_a_stream_decodes_few_ids_at_a_time():

@@ -13,8 +13,9 @@ import io
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -68,23 +69,6 @@ class Source:
     documents whose hash is below it, so that copies are in one split."""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Part of a source that is read at once."""
-
-    format: Literal["text", "json", "parquet", "saved", "hub"]
-    name: str
-    start: int
-    """First byte, row group, row or shard."""
-    stop: int
-    split: TrainingSplit | None = None
-    """Split of a stretch of text; None: by the hash of each document."""
-    begins: bool = True
-    """The file, or its validation split, begins with this stretch of text."""
-    ends: bool = True
-    """The file, which is one document, ends with this stretch of text."""
-
-
 class Chunk(NamedTuple):
     """A document, or a part of one that is too long to be encoded at once."""
 
@@ -94,111 +78,68 @@ class Chunk(NamedTuple):
     ends: bool
 
 
-class Documents:
-    """The documents of a source, by units.
+@dataclass(frozen=True)
+class Unit:
+    """Part of a source that is read at once; after each a preparation can resume."""
+
+    name: str
+    """Name of the file or data set."""
+    read: Callable[[], Iterator[Chunk]]
+    """Function that yields its documents, without empty ones; errors of content are `UserError`s
+    that name the place if it is known."""
+    has_training: bool = True
+
+
+def list_units(source: Source, unit_bytes: int = UNIT_BYTES) -> list[Unit]:
+    """Return the units of a source in order.
+
+    Args:
+        unit_bytes: size of a unit of text or JSON Lines.
 
     Raises:
         UserError: there is no such source, it has no such field, or no documents.
     """
+    if not 0 <= (fraction := source.validation_fraction) < 1:
+        raise UserError(f"the validation fraction must be at least 0 and below 1, not {fraction}")
+    path = Path(source.name)
+    is_saved = is_saved_dataset(path)
+    if not is_saved and (os.path.lexists(path) or format_of(path) in READABLE_FORMATS):
+        units = _file_units(source, _readable_files(path), unit_bytes)
+    else:
+        units = _dataset_units(source, is_saved)
+    if not units:
+        raise UserError(f"{source.name} has no documents")
+    return units
 
-    def __init__(self, source: Source, unit_bytes: int = UNIT_BYTES):
-        if not 0 <= source.validation_fraction < 1:
-            raise UserError(
-                f"the validation fraction must be at least 0 and below 1, not "
-                f"{source.validation_fraction}"
-            )
-        self.source, path = source, Path(source.name)
-        self._dataset: Any = None
-        if is_saved_dataset(path):
-            self.units = _split_range("saved", source.name, len(self._open_dataset()), UNIT_ROWS)
-        elif os.path.lexists(path) or format_of(path) in READABLE_FORMATS:
-            self.units = _file_units(source, _readable_files(path), unit_bytes)
-        else:
-            self.units = _split_range("hub", source.name, self._open_dataset(True).num_shards, 1)
-        if not self.units:
-            raise UserError(f"{source.name} has no documents")
 
-    def fingerprint(self) -> list[list[Any]]:
-        """Return name, size and modification time of each file; the commit of a set on the hub."""
-        if self.units[0].format == "hub":
-            return [[self.source.name, hub_commit(self.source.name, self.source.split)]]
-        paths = [Path(name) for name in dict.fromkeys(unit.name for unit in self.units)]
-        nested = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
-        files = filter(Path.is_file, itertools.chain.from_iterable(nested))
-        return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+def source_fingerprint(source: Source, units: Sequence[Unit]) -> list[list[Any]]:
+    """Return name, size and modification time of each file, or the commit of a set on the hub."""
+    paths = [Path(name) for name in dict.fromkeys(unit.name for unit in units)]
+    if not os.path.lexists(paths[0]):
+        return [[source.name, hub_commit(source.name, source.split)]]
+    nested = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
+    files = filter(Path.is_file, itertools.chain.from_iterable(nested))
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
-    def read(self, unit: Unit) -> Iterator[Chunk]:
-        """Yield the documents of a unit, without empty ones.
 
-        Raises:
-            UserError: the content has another format; the place is named if it is known.
-        """
-        if unit.format != "text":
-            yield from split_documents(self._texts(unit), self.source.validation_fraction)
-            return
-        begins = unit.begins
-        for block in _text_blocks(Path(unit.name), unit.start, unit.stop):
-            yield Chunk(block, unit.split, begins, False)
-            begins = False
-        if unit.ends:
-            yield Chunk("", unit.split, begins, True)
+def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
+    """Yield all texts, or about `num_bytes` of the training split to train a tokenizer on.
 
-    def texts(self, num_bytes: int | None) -> Iterator[str]:
-        """Yield all texts, or about `num_bytes` of the training split to train a tokenizer on.
-
-        These are the beginnings of up to 16 units at even distances over the source.
-        """
-        if num_bytes is None:
-            for unit in self.units:
-                yield from (chunk.text for chunk in self.read(unit))
-            return
-        units = [unit for unit in self.units if unit.split != "validation"]
-        number = min(len(units), SAMPLED_UNITS)
-        for index in range(number):
-            remaining = num_bytes // number
-            for chunk in self.read(units[index * len(units) // number]):
-                if chunk.split == "training":
-                    yield chunk.text
-                    remaining -= len(chunk.text.encode())
-                if remaining <= 0:
-                    break
-
-    def _open_dataset(self, stream: bool = False) -> Any:
-        """Open the column of a saved set, memory-mapped, or of one on the hub, as a stream."""
-        source = self.source
-        dataset = open_dataset(source.name, source.split, stream, source.subset)
-        with dataset_errors(source.name, source.split):
-            self._dataset = dataset.select_columns([source.field])
-        return self._dataset
-
-    def _texts(self, unit: Unit) -> Iterator[str]:
-        """Yield the text of each row of a unit; "" for null."""
-        for value, place in self._values(unit):
-            if value is not None and not isinstance(value, str):
-                kind = type(value).__name__
-                raise UserError(f"{place} has no text under {self.source.field!r}, but a {kind}")
-            yield value or ""
-
-    def _values(self, unit: Unit) -> Iterator[tuple[Any, str]]:
-        """Yield the value of the column in each row of a unit, and the row's place."""
-        field, place = self.source.field, f"a row of {unit.name}"
-        if unit.format == "json":
-            for row, place in _json_rows(Path(unit.name), unit.start, unit.stop):
-                check_columns(row, (field,), place)
-                yield row[field], place
-        elif unit.format == "parquet":
-            with open_parquet(Path(unit.name), (field,)) as file:
-                for batch in file.iter_batches(BATCH_ROWS, [unit.start], [field]):
-                    yield from ((row[field], place) for row in batch.to_pylist())
-        else:
-            dataset = self._dataset
-            with dataset_errors(self.source.name, self.source.split):
-                if unit.format == "saved":
-                    rows = dataset.select(range(unit.start, unit.stop))
-                else:
-                    rows = dataset.shard(dataset.num_shards, unit.start)
-                for batch in rows.iter(BATCH_ROWS):
-                    yield from ((value, place) for value in batch[field])
+    These are the beginnings of up to 16 units at even distances over the source.
+    """
+    if num_bytes is None:
+        yield from (chunk.text for unit in units for chunk in unit.read())
+        return
+    units = [unit for unit in units if unit.has_training]
+    number = min(len(units), SAMPLED_UNITS)
+    for index in range(number):
+        remaining = num_bytes // number
+        for chunk in units[index * len(units) // number].read():
+            if chunk.split == "training":
+                yield chunk.text
+                remaining -= len(chunk.text.encode())
+            if remaining <= 0:
+                break
 
 
 def split_documents(
@@ -242,55 +183,81 @@ def _readable_files(path: Path) -> list[Path]:
 def _file_units(source: Source, files: list[Path], unit_bytes: int) -> list[Unit]:
     due, units = 0.0, []  # bytes that validation lacks of the files so far
     for file in files:
-        format = format_of(file)
-        if format == "text":
+        if (format := format_of(file)) == "text":
             length = file.stat().st_size
             if is_gzip(file):
                 length = sum(map(len, iter_bytes(file, unlimited=True)))
             due += length * source.validation_fraction
-            texts = _text_units(file, length, length - min(round(due), length), unit_bytes)
-            due -= sum(text.stop - text.start for text in texts if text.split == "validation")
-            units += texts
+            start = _validation_start(file, length, length - min(round(due), length))
+            due -= length - start
+            units += _text_units(file, length, start, unit_bytes)
         elif format == "parquet":
             with open_parquet(file, (source.field,)) as opened:
-                units += _split_range("parquet", str(file), opened.num_row_groups, 1)
-        elif is_gzip(file):
-            units.append(Unit("json", str(file), 0, sys.maxsize))
+                groups = range(opened.num_row_groups)
+            units += (_row_unit(source, file, _parquet_rows, group) for group in groups)
         else:
-            units += _split_range("json", str(file), file.stat().st_size, unit_bytes)
+            length = sys.maxsize if is_gzip(file) else file.stat().st_size
+            starts = [0] if is_gzip(file) else range(0, length, unit_bytes)
+            units += (
+                _row_unit(source, file, _json_rows, start, min(start + unit_bytes, length))
+                for start in starts
+            )
     return units
 
 
-def _split_range(format: Any, name: str, size: int, step: int) -> list[Unit]:
-    """Return units of `step` bytes, row groups, rows or shards of `size` in all."""
-    borders = itertools.pairwise([*range(0, size, step), size])
-    return [Unit(format, name, start, stop) for start, stop in borders]
+def _row_unit(source: Source, name: str | Path, read_rows: Callable, *arguments: Any) -> Unit:
+    """Return a unit of the rows of `read_rows(name, field, *arguments)`."""
+
+    def read() -> Iterator[Chunk]:
+        rows = read_rows(name, source.field, *arguments)
+        return split_documents(_texts(rows, source.field), source.validation_fraction)
+
+    return Unit(str(name), read)
 
 
-def _text_units(path: Path, length: int, cut: int, unit_bytes: int) -> list[Unit]:
-    """Return the units of a text file; the lines that begin in the first `cut` bytes are training.
+def _dataset_units(source: Source, is_saved: bool) -> list[Unit]:
+    """Return units of rows of a saved set, memory-mapped, or the shards of one on the hub."""
+    dataset = open_dataset(source.name, source.split, not is_saved, source.subset)
+    with dataset_errors(source.name, source.split):
+        dataset = dataset.select_columns([source.field])
+    if is_saved:
+        borders = itertools.pairwise([*range(0, len(dataset), UNIT_ROWS), len(dataset)])
+        parts = [dataset.select(range(start, stop)) for start, stop in borders]
+    else:
+        parts = [dataset.shard(dataset.num_shards, i) for i in range(dataset.num_shards)]
+    return [_row_unit(source, source.name, _dataset_rows, source.split, part) for part in parts]
 
-    Units begin before the white space at the end of a line, the validation split with a line.
-    """
-    borders, validation_start = {0, length}, 0 if cut <= 0 else length
+
+def _validation_start(path: Path, length: int, cut: int) -> int:
+    """Return the position of the first line from `cut` on."""
+    if not 0 < cut < length:
+        return max(cut, 0)
     with open_file(path) as file:
-        if 0 < cut < length:
-            validation_start = _next_line(file, cut)
-            borders.add(validation_start)
-        line = 0
+        return _next_line(file, cut)
+
+
+def _text_units(path: Path, length: int, validation_start: int, unit_bytes: int) -> list[Unit]:
+    """Return the units of a text file.
+
+    They begin before the white space at the end of a line, the validation split with a line.
+    """
+    borders, line = {0, validation_start, length}, 0
+    with open_file(path) as file:
         for position in range(unit_bytes, 0 if is_gzip(path) else length, unit_bytes):
             if position > line and (line := _next_line(file, position)) != validation_start:
                 borders.add(_before_white_space(file, line))
+
+    def read(start: int, stop: int) -> Iterator[Chunk]:
+        split = "training" if start < validation_start else "validation"
+        begins = start in (0, validation_start)
+        for block in _text_blocks(path, start, stop):
+            yield Chunk(block, split, begins, False)
+            begins = False
+        if stop == length:  # the file is one document
+            yield Chunk("", split, begins, True)
+
     return [
-        Unit(
-            "text",
-            str(path),
-            start,
-            stop,
-            "training" if start < validation_start else "validation",
-            begins=start in (0, validation_start),
-            ends=stop == length,
-        )
+        Unit(str(path), partial(read, start, stop), start < validation_start)
         for start, stop in itertools.pairwise(sorted(borders))
     ]
 
@@ -338,8 +305,8 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
         raise UserError(f"{path} is not UTF-8 text: byte {byte:#04x} after {position:,}") from error
 
 
-def _json_rows(path: Path, start: int, stop: int) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the objects on the lines that begin in [start, stop), and their places."""
+def _json_rows(path: Path, field: str, start: int, stop: int) -> Iterator[tuple[Any, str]]:
+    """Yield the column of the objects on lines that begin in [start, stop), and their places."""
     with open_file(path) as file:
         position = _next_line(file, start)
         while position < stop and (line := file.readline(MAX_LINE_BYTES)):
@@ -347,5 +314,27 @@ def _json_rows(path: Path, start: int, stop: int) -> Iterator[tuple[dict[str, An
             if position == 0:
                 line = line.removeprefix(BYTE_ORDER_MARK.encode())
             if line := line.strip():
-                yield parse_json_object(line, place), place
+                check_columns(row := parse_json_object(line, place), (field,), place)
+                yield row[field], place
             position = file.tell()
+
+
+def _parquet_rows(path: Path, field: str, group: int) -> Iterator[tuple[Any, str]]:
+    with open_parquet(path, (field,)) as file:
+        for batch in file.iter_batches(BATCH_ROWS, [group], [field]):
+            yield from ((row[field], f"a row of {path}") for row in batch.to_pylist())
+
+
+def _dataset_rows(name: str, field: str, split: str, rows: Any) -> Iterator[tuple[Any, str]]:
+    with dataset_errors(name, split):
+        for batch in rows.iter(BATCH_ROWS):
+            yield from ((value, f"a row of {name}") for value in batch[field])
+
+
+def _texts(rows: Iterable[tuple[Any, str]], field: str) -> Iterator[str]:
+    """Yield the text of each row; "" for null."""
+    for value, place in rows:
+        if not isinstance(value, str | None):
+            kind = type(value).__name__
+            raise UserError(f"{place} has no text under {field!r}, but a {kind}")
+        yield value or ""

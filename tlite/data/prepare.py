@@ -13,8 +13,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,15 @@ from tlite.data.corpus import (
     write_file,
     write_manifest,
 )
-from tlite.data.documents import UNIT_BYTES, Chunk, Documents, Source
+from tlite.data.documents import (
+    UNIT_BYTES,
+    Chunk,
+    Source,
+    Unit,
+    list_units,
+    sample_texts,
+    source_fingerprint,
+)
 from tlite.data.reading import read_json
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.text import load_tokenizer
@@ -58,7 +67,7 @@ def prepare(
 
     Args:
         tokenizer: its name; only the same command resumes a preparation.
-        make_tokenizer: function from `Documents.texts` to a tokenizer of `tlite.text` or
+        make_tokenizer: function from `sample_texts` of the units to a tokenizer of `tlite.text` or
             `tlite.pretrained`.
         unit_bytes: size of a unit of text or JSON Lines.
 
@@ -67,20 +76,20 @@ def prepare(
     """
     if os.path.lexists(folder):
         raise UserError(f"{folder} exists already: name another folder, or remove it")
-    documents = Documents(source, unit_bytes)
-    request = {"source": asdict(source), "files": documents.fingerprint(), "tokenizer": tokenizer}
-    request["unit_bytes"] = unit_bytes
+    units = list_units(source, unit_bytes)
+    request = {"source": asdict(source), "files": source_fingerprint(source, units)}
+    request |= {"tokenizer": tokenizer, "unit_bytes": unit_bytes}
     work = folder.parent / f"{folder.name}.preparing"
     with disk_errors(work), _lock_folder(work):
         progress = _open_progress(work, request)
         if not (work / MANIFEST).exists():
-            _save_tokenizer(work, make_tokenizer(documents.texts), tokenizer, source)
+            _save_tokenizer(work, make_tokenizer(partial(sample_texts, units)), tokenizer, source)
         manifest = read_manifest(work)
         writers = {
             split: SplitWriter(work, split, manifest, totals)
             for split, totals in progress["totals"].items()
         }
-        _encode(documents, load_encoder(manifest.tokenizer), writers, work / PROGRESS, progress)
+        _encode(units, load_encoder(manifest.tokenizer), writers, work / PROGRESS, progress)
         splits = {split: w.describe() for split, w in writers.items() if w.totals["tokens"]}
         if source.validation_fraction and "validation" not in splits:
             shutil.rmtree(work)  # another fraction is another command
@@ -115,7 +124,7 @@ def _open_progress(work: Path, request: dict[str, Any]) -> dict[str, Any]:
     totals = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in PREFIXES}
     progress = {"request": request, "units": 0, "totals": totals}
     if not (work / PROGRESS).exists():
-        if any(work.iterdir()):
+        if {path.name for path in work.iterdir()} - {f"{PROGRESS}.new"}:
             raise UserError(f"{work} is in the way: tlite prepare has not created it")
     elif (saved := read_json(work / PROGRESS))["request"] == request:
         return saved
@@ -189,17 +198,17 @@ class SplitWriter:
 
 
 def _encode(
-    documents: Documents,
+    units: Sequence[Unit],
     encode: Encode,
     writers: dict[str, SplitWriter],
     path: Path,
     progress: dict[str, Any],
 ) -> None:
     """Append the tokens of the remaining units to the files, and print the progress."""
-    done, number = progress["units"], len(documents.units)
+    done, number = progress["units"], len(units)
     try:
-        for unit in documents.units[done:]:
-            for batch in _batches(documents.read(unit)):
+        for unit in units[done:]:
+            for batch in _batches(unit.read()):
                 for chunk, ids in zip(batch, encode(batch), strict=True):
                     writers[chunk.split].add(chunk, ids)
                 for writer in writers.values():

@@ -1,11 +1,11 @@
-"""The protocol of tokenizers, padding, and decoding of streams."""
+"""The base class of tokenizers, padding, and decoding of streams."""
 
 import contextlib
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -59,9 +59,8 @@ class Stream:
         return self._decode(self._ids)[len(self._decode(self._ids[: self._num_decoded])) :]
 
 
-@runtime_checkable
-class Tokenizer(Protocol):
-    """Text to ids and back, with defaults for subclasses."""
+class Tokenizer(ABC):
+    """Text to ids and back."""
 
     kind: ClassVar[str]
     """Name in saved files."""

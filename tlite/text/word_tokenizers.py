@@ -98,13 +98,13 @@ def select_vocabulary(
     Raises:
         ValueError: the frequency is below 1.
     """
+    return _select_terms((words(text, marks) for text in corpus), min_document_frequency)
+
+
+def _select_terms(terms: Iterable[list[str]], min_document_frequency: int) -> list[str]:
+    """Return the terms of at least so many texts by falling frequency, ties by alphabet."""
     if min_document_frequency < 1:
         raise ValueError(f"min_document_frequency must be at least 1, not {min_document_frequency}")
-    return _frequent((words(text, marks) for text in corpus), min_document_frequency)
-
-
-def _frequent(terms: Iterable[list[str]], min_document_frequency: int) -> list[str]:
-    """Return the terms of at least so many texts by falling frequency, ties by alphabet."""
     frequencies = Counter(itertools.chain.from_iterable(map(set, terms)))
     chosen = [name for name, count in frequencies.items() if count >= min_document_frequency]
     return sorted(chosen, key=lambda name: (-frequencies[name], name))
@@ -155,7 +155,6 @@ class IndexTokenizer(Tokenizer):
         return words(text, self.marks)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
-        """Return the words of a text, known or not."""
         return self.words(text)[:max_length]
 
     def save(self, path: str | Path) -> None:
@@ -187,8 +186,7 @@ def ngrams(text: str, max_words: int, max_characters: int, marks: bool = False) 
 def _runs(sequence: Sequence[str], max_size: int) -> Iterator[Sequence[str]]:
     """Yield the runs of 2, then 3, up to `max_size` neighbours in a sequence."""
     for size in range(2, max_size + 1):
-        for start in range(len(sequence) - size + 1):
-            yield sequence[start : start + size]
+        yield from (sequence[i : i + size] for i in range(len(sequence) - size + 1))
 
 
 def is_word_ngram(ngram: str) -> bool:
@@ -241,7 +239,7 @@ class NgramTokenizer(IndexTokenizer):
         texts = list(texts)
         vocabulary = select_vocabulary(texts, min_document_frequency, marks)
         by_text = (ngrams(text, max_words, max_characters, marks) for text in texts)
-        chosen = _frequent(by_text, min_document_frequency)
+        chosen = _select_terms(by_text, min_document_frequency)
         chosen.sort(key=is_word_ngram, reverse=True)
         return cls(vocabulary, chosen, max_words, max_characters, marks=marks)
 
