@@ -1,6 +1,9 @@
 """Effective speedup with its interval."""
 
+import tracemalloc
+
 import numpy as np
+import optax
 import pytest
 
 from tests.helpers.fake_runs import GENERATOR, fake_run
@@ -71,6 +74,16 @@ def test_one_seed_or_one_budget_gives_no_speedup():
     assert speedup({b: cells[:1] for b, cells in run.items()}, reference[:1], 2000) is None
 
 
+def test_many_examples_are_interpolated_in_little_memory():
+    run, reference = study(np.random.default_rng(5), 5, 1.5, examples=10_000)
+    tracemalloc.start()
+    found = speedup(run, reference, 2000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.value == pytest.approx(1.5, rel=0.05)
+    assert peak < 40e6  # 401 x 5 x 10,000 numbers are 160e6 bytes
+
+
 @pytest.mark.parametrize("number", [2, 3, 5])
 def test_interpolation_is_exact_at_nodes_and_for_polynomials(number):
     nodes = np.log(np.geomspace(100, 3200, number))
@@ -98,3 +111,18 @@ def test_runs_at_several_budgets_give_a_speedup_in_steps_and_flops(tmp_path):
     assert by_flops.value < 0.8 * found.value
     with pytest.raises(UserError, match="several numbers of steps"):
         compare_runs(folders[:1] + folders[-1:], match="steps")
+    again = fake_run(tmp_path / "again", varied(GENERATOR, width=8, steps=40), examples=examples)
+    with pytest.raises(UserError, match=r"base40 and .*again have the same experiment"):
+        compare_runs([*folders, again], match="steps")
+
+
+def test_a_schedule_that_does_not_know_the_budget_is_noted(tmp_path):
+    rng, folders = np.random.default_rng(6), []
+    for name, schedule in (("cosine", "cosine"), ("line", optax.linear_schedule(1.0, 0.0, 40))):
+        for steps in (20, 40):
+            experiment = varied(GENERATOR, schedule=schedule, steps=steps)
+            examples = loss(50 * steps) + rng.normal(0, 0.02, (3, 200))
+            folders.append(fake_run(tmp_path / f"{name}{steps}", experiment, examples=examples))
+    notes = [note for note in compare_runs(folders, match="steps").notes if "schedule" in note]
+    assert len(notes) == 1
+    assert "the schedule of line40 is a function" in notes[0]

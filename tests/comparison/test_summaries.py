@@ -24,7 +24,9 @@ from tlite.models import (
     Wide,
     make_model,
 )
+from tlite.models.low_rank import LowRank
 from tlite.models.parameters import named_arrays
+from tlite.training import ParameterGroup
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import summarize_seeds
 
@@ -166,14 +168,23 @@ def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
 
 
 def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
-    models = {}, {}, {"positions": "rotary"}, {"width": 16}
+    changes = {
+        "alpha": (True, {"groups": (ParameterGroup("*.bias", learning_rate_factor=0.5),)}),
+        "positions": (False, {"positions": "rotary"}),
+        "width": (False, {"width": 16}),
+        "init": (False, {"init": "gpt2"}),
+        "group": (False, {"groups": (ParameterGroup("head.*", init="normal"),)}),
+        "low_rank": (False, {"low_rank": LowRank()}),
+    }
     first, *others = read(
+        fake_run(tmp_path / "first"),
         *(
-            fake_run(tmp_path / str(i), varied(GENERATOR, **model, learning_rate=0.5 * i))
-            for i, model in enumerate(models)
-        )
+            fake_run(tmp_path / name, varied(GENERATOR, **change, learning_rate=0.5))
+            for name, (_, change) in changes.items()
+        ),
     )
-    assert [shares_initial_values(run, first) for run in others] == [True, False, False]
+    shared = {run.label: shares_initial_values(run, first) for run in others}
+    assert shared == {name: is_same for name, (is_same, _) in changes.items()}
 
 
 def test_best_metric_selects_the_best_step(tmp_path):
@@ -242,6 +253,14 @@ def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
     assert flops == pytest.approx(6 * 4 * (T * per_token + per_text))
     by_sentence = cost(tmp_path / "sentences", replace(experiment, sentences=5))
     assert by_sentence[1:] == (5 * tokens, 5 * flops)
+
+
+def test_frozen_matrices_have_no_flops_of_their_gradient(tmp_path):
+    *_, tokens, flops = cost(tmp_path / "all", GENERATOR)
+    frozen = cost(tmp_path / "frozen", varied(GENERATOR, trainable="head.* embedding.*"))[2]
+    assert flops - frozen == tokens * 2 * 2 * BLOCK
+    low_rank = {"low_rank": LowRank("*.kernel"), "trainable": "*.bias *.scale"}
+    assert cost(tmp_path / "low_rank", varied(GENERATOR, **low_rank))[2] == flops
 
 
 def test_flops_do_not_count_tables(tmp_path):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tlite.comparison.blocks import PairedScores, new_examples, pair_scores
 from tlite.comparison.comparable import common_metric, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
-from tlite.comparison.speedup import Entry, Match, speedups
+from tlite.comparison.speedup import Entry, Match, fixed_decay_notes, speedups
 from tlite.comparison.statistics import Difference, difference, holm
 from tlite.comparison.summaries import (
     Metric,
@@ -82,6 +82,7 @@ def compare_runs(
     notes += _notes_on_numbers([(run, d) for run, d in pairs if d], reference)
     conclusions = [conclude(run, reference, d, metric, smallest_effect) for run, d in pairs]
     entries = speedups(runs, reference, metric, match) if match else ()
+    notes += fixed_decay_notes(entries, runs)
     fields = differing_fields(runs)
     return Results(
         runs, differences, reference, metric, fields, conclusions, notes, smallest_effect, match,

@@ -19,6 +19,8 @@ Match = Literal["steps", "flops", "seconds"]
 
 GRID = 401
 """Budgets, evenly spaced in log steps, at which the interval is evaluated."""
+MAX_SCORES = 2**18
+"""Scores (of budgets, seeds and examples) that are interpolated at once."""
 
 
 class Speedup(NamedTuple):
@@ -83,14 +85,30 @@ def speedup(
         return None
     grid = np.geomspace(steps[0], steps[-1], GRID)
     weights = interpolation_weights(np.log(steps), np.log(grid))
-    losses = np.tensordot(weights, np.stack([run[s] for s in steps]), 1)
-    others = np.broadcast_to(reference, (GRID, *reference.shape))
-    groups = (losses - others,) if paired else (losses, -others)
-    differences, half_widths = losses.mean((1, 2)) - reference.mean(), variance(*groups).half_width
+    scores = np.stack([run[s] for s in steps])
+    differences, half_widths = differences_by_budget(weights, scores, reference, paired)
     factor = reference_steps / relative_cost
     budgets = [first_zero(grid, differences + sign * half_widths) for sign in (0, 1, -1)]
     speedups = [factor / budget if budget else math.inf for budget in budgets]
     return Speedup(*speedups, factor / steps[-1], factor / steps[0])
+
+
+def differences_by_budget(
+    weights: Float[np.ndarray, "G K"],
+    scores: Float[np.ndarray, "K S N"],
+    reference: Float[np.ndarray, "R N"],
+    paired: bool,
+) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
+    """Return the difference of interpolated scores from the reference, and half of its interval."""
+    differences, half_widths = [], []
+    num_chunks = min(len(weights), len(weights) * scores[0].size // MAX_SCORES + 1)
+    for chunk in np.array_split(weights, num_chunks):
+        losses = np.tensordot(chunk, scores, 1)
+        others = np.broadcast_to(reference, (len(chunk), *reference.shape))
+        groups = (losses - others,) if paired else (losses, -others)
+        differences.append(losses.mean((1, 2)) - reference.mean())
+        half_widths.append(variance(*groups).half_width)
+    return np.concatenate(differences), np.concatenate(half_widths)
 
 
 def first_zero(grid: Float[np.ndarray, "G"], excess: Float[np.ndarray, "G"]) -> float:
@@ -184,13 +202,23 @@ def speedups(
 
 
 def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
-    """Return groups of runs whose experiments differ in the number of steps only, by that."""
+    """Return groups of runs whose experiments differ in the number of steps only, by that.
+
+    Raises:
+        UserError: two runs have the same experiment.
+    """
     groups: dict[str, dict[int, RunSummary]] = {}
     for run in runs:
         training = {n: v for n, v in run.experiment["training"].items() if n != "steps"}
         rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
         key = json.dumps(rest, sort_keys=True)
-        groups.setdefault(key, {}).setdefault(run.training.steps, run)
+        group = groups.setdefault(key, {})
+        if other := group.get(run.training.steps):
+            raise UserError(
+                f"{other.folder} and {run.folder} have the same experiment, seeds and number of "
+                "steps: name one of them"
+            )
+        group[run.training.steps] = run
     return [dict(sorted(group.items())) for group in groups.values()]
 
 
@@ -220,6 +248,19 @@ def scores_by_block(
     by_window = [in_blocks(*pair, windows).mean(0) for pair in sums.values()]
     number = min(num_blocks(mine - by_window[0]) for mine in by_window[1:])
     return {key: metric.scale * in_blocks(*pair, number) for key, pair in sums.items()}
+
+
+def fixed_decay_notes(entries: Sequence[Entry], runs: Sequence[RunSummary]) -> list[str]:
+    """Return a note on runs whose schedule is a function, which does not know the budget."""
+    schedules = {run.label: run.experiment["training"]["schedule"] for run in runs}
+    several = [entry.label for entry in entries if len(entry.budgets) > 1]
+    labels = [label for label in several if isinstance(schedules[label], dict)]
+    if not labels:
+        return []
+    return [
+        f"the schedule of {', '.join(labels)} is a function of the step: if it decays, the shorter "
+        "budgets are cut before its end, and the speedup is too low"
+    ]
 
 
 def is_paired(run: RunSummary, reference: RunSummary) -> bool:

@@ -13,10 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
+from tlite.comparison.flops import (
+    TRANSLATOR,
+    flops_per_token,
+    parameter_shapes,
+    without_gradient,
+)
 from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, printable
@@ -107,12 +113,25 @@ def common_steps(run: RunSummary, reference: RunSummary) -> tuple[int | None, in
 
 
 def shares_initial_values(run: RunSummary, reference: RunSummary) -> bool:
-    """True if models of one seed draw the same initial values: arrays of the same names and sizes.
+    """True if models of one seed draw the same initial values.
 
-    Seeds are paired only then. What is drawn depends on the seed and the arrays; other models take
-    other numbers from the same seed, and pairing would cost half of the degrees of freedom.
+    These are arrays of the same names and sizes, with the same `init`, groups of it and rank of
+    low-rank updates. Seeds are paired only then. What is drawn depends on the seed and the arrays;
+    other models take other numbers from the same seed, and pairing would cost half of the degrees
+    of freedom.
     """
-    return run.sizes == reference.sizes and bool(run.sizes)
+    same_init = _initial_values(run) == _initial_values(reference)
+    return run.sizes == reference.sizes and bool(run.sizes) and same_init
+
+
+def _initial_values(run: RunSummary) -> tuple:
+    """Return the settings of training that decide the initial values, as JSON."""
+    training = run.experiment["training"]
+    groups = [(group["pattern"], group["init"]) for group in training.get("groups", ())]
+    groups = groups if any(init is not None for _, init in groups) else []
+    low_rank = training.get("low_rank")
+    low_rank = low_rank and (low_rank["pattern"], low_rank["rank"])
+    return training.get("init", "default"), groups, low_rank
 
 
 def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
@@ -197,32 +216,34 @@ def _read_config(folder: Path) -> dict[str, Any]:
         training = read_training(experiment.get("training"))
         try:
             opened = from_dict(Experiment, content["experiment"])
-            experiment, sizes = experiment_fields(to_dict(opened)), parameter_sizes(opened.model)
+            experiment, shapes = experiment_fields(to_dict(opened)), parameter_shapes(opened.model)
         except UserError:  # it has functions of the user's
-            sizes = _saved_sizes(folder / "checkpoints")
+            shapes = _saved_shapes(folder / "checkpoints")
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
     model, kind = experiment["model"], experiment["kind"]
     tokens = training.batch_size * training.gradient_accumulation_steps
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)
+    sizes = {name: a.size for name, a in shapes.items()}
+    flops = flops_per_token(model, sizes, kind, without_gradient(training, shapes))
     return {
         "content": content | {"experiment": json.loads(json.dumps(experiment))},  # no tuples
         "training": training,
         "sizes": sizes,
         "tokens_per_step": tokens,
-        "flops_per_step": (sizes and flops_per_token(model, sizes, kind) * tokens) or None,
+        "flops_per_step": (sizes and flops * tokens) or None,
     }
 
 
-def _saved_sizes(checkpoints: Path) -> dict[str, int]:
-    """Parameters of each array of the last checkpoint, whose first axis is of the run's models."""
+def _saved_shapes(checkpoints: Path) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shape of each array of the last checkpoint, whose first axis is of the run's models."""
     try:
         last = checkpoints.absolute() / str(max(Checkpoints(checkpoints).steps()))
         arrays = saved_arrays(last, ["parameters"])["parameters"]
     except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
         return {}
-    return {name: math.prod(leaf.shape[1:]) for name, leaf in arrays.items()}
+    return {n: jax.ShapeDtypeStruct(leaf.shape[1:], np.float32) for n, leaf in arrays.items()}
 
 
 def _by_replica(line: dict, name: str) -> list[float | None]:

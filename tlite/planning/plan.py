@@ -12,7 +12,13 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from tlite.comparison.flops import CLASSIFIER, GENERATOR, flops_per_token, parameter_sizes
+from tlite.comparison.flops import (
+    CLASSIFIER,
+    GENERATOR,
+    flops_per_token,
+    parameter_sizes,
+    without_gradient,
+)
 from tlite.config import to_dict
 from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
@@ -232,8 +238,10 @@ def print_time(
     config = planned.config
     tokens = config.batch_size * config.gradient_accumulation_steps * model.context * config.seeds
     kind = GENERATOR if isinstance(model, GeneratorConfig) else CLASSIFIER
-    flops = flops_per_token(to_dict(model), parameter_sizes(model), kind)
-    print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
+    frozen = without_gradient(config, planned.shapes)
+    flops = flops_per_token(to_dict(model), parameter_sizes(model), kind, frozen)
+    formula = "6 N + 12 L D T" + ", 4 N of frozen matrices" * bool(frozen)
+    print(f"{flops:.3g} FLOP a token by {formula}, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")
     if hardware not in PEAK:
         return
