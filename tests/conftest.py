@@ -11,6 +11,7 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
+import threadpoolctl
 
 # No deadline, because first calls compile.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
@@ -23,6 +24,10 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         is_ctrl_c = number == signal.SIGINT
         signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 
+# Threads of OpenBLAS wait busily for each other: with two workers on two cores, products of vectors
+# took 400 times as long. The variable is for SciPy and for the processes that tests start.
+threadpoolctl.threadpool_limits(1, "blas")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["XDG_STATE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache/state")
 jax.config.update("jax_num_cpu_devices", 4)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
+from scipy.signal import lfilter
 from scipy.special import ndtr
 
 from tlite.comparison.blocks import scores_of_one_run
@@ -64,9 +65,7 @@ def autoregressive(correlation: float) -> Callable:
     def draw(rng: np.random.Generator, windows: int) -> Float[np.ndarray, "W"]:
         scores = rng.standard_normal(windows)
         scores[0] /= (1 - correlation**2) ** 0.5
-        for place in range(1, windows):
-            scores[place] += correlation * scores[place - 1]
-        return scores
+        return lfilter([1], [1, -correlation], scores)
 
     return draw
 

@@ -10,7 +10,6 @@ from scipy import stats
 from experiments.tools.coverage import RATIOS, coverage
 from tlite.comparison.blocks import PairedScores
 from tlite.comparison.statistics import (
-    MAX_SEEDS,
     Difference,
     difference,
     holm,
@@ -180,18 +179,6 @@ def test_seeds_are_paired_only_if_initial_values_are_shared():
     assert paired.correlation == pytest.approx(correlation) == apart.correlation
 
 
-def test_common_seeds_are_paired_if_they_are_half_of_all():
-    rng = np.random.default_rng(7)
-    one, other = rng.standard_normal((4, 30)), rng.standard_normal((3, 30))
-    result = difference(
-        by_seed(one.mean(1)), by_seed(other.mean(1), 1), PairedScores(one, other, 1.0)
-    )
-    assert result.half_width == pytest.approx(variance(one[1:] - other).half_width)
-    assert (result.seeds, result.examples, result.method) == ((3, 3), 30, "paired")
-    two_of_ten = difference(by_seed(range(10)), by_seed(range(10), first=8))
-    assert (two_of_ten.seeds, two_of_ten.method) == ((10, 10), "welch")
-
-
 @pytest.mark.parametrize(
     ("run", "reference", "method"),
     [([0], [0], "paired"), ([0], [5], "welch"), ([0], [0, 1], "paired"), ([0, 7], [0], "paired")],
@@ -204,14 +191,6 @@ def test_one_seed_has_no_interval_over_seeds(run, reference, method):
         False,
     )
     assert (result.mean, result.method, result.correlation) == (-1, method, None)
-
-
-def test_one_seed_has_an_interval_for_new_examples():
-    one, other = np.random.default_rng(6).standard_normal((2, 1, 50))
-    result = difference({0: one.mean()}, {0: other.mean()}, PairedScores(one, other, 1.0))
-    assert result.half_width is None
-    interval = stats.ttest_1samp(one[0] - other[0], 0).confidence_interval()
-    assert result.mean + result.half_widths_by_source[1] == pytest.approx(interval.high)
 
 
 def test_a_difference_without_spread_is_not_significant():
@@ -252,10 +231,3 @@ def test_required_seeds_depend_on_both_variances(seed_std, text_std, residual_st
     tables = effect + draw_scores(rng, seed_std, text_std, (1000, number, 600), residual_std)
     significant = np.abs(tables.mean((1, 2))) > variance(tables).half_width
     assert 0.7 < significant.mean() < 0.93
-
-
-def test_more_than_1000_required_seeds_are_none():
-    assert required_seeds(0.0, 1e-4) is required_seeds(1e-9, 1e-4) is None
-    assert required_seeds(0.1, 1e-4, examples=0.01, examples_dof=4) is None
-    assert 0.8 * MAX_SEEDS < required_seeds(0.09, 1.0) <= MAX_SEEDS
-    assert required_seeds(1.0, 0.0) == 2

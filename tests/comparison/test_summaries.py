@@ -187,14 +187,6 @@ def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
     assert shared == {name: is_same for name, (is_same, _) in changes.items()}
 
 
-def test_best_metric_selects_the_best_step(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, best_metric="accuracy"))
-    lines = validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4])
-    run = write(folder, *lines)
-    assert (run.best_step, run.values(METRICS["accuracy"])) == (20, {0: 40.0})
-    assert run.values(LOSS) == {0: 2.0}
-
-
 def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
     folder, nan = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2)), float("nan")
     run = write(folder, validation(10, 5.0, 1.0), training(11, 5.0, nan), training(12, nan, nan))
@@ -216,13 +208,6 @@ def test_truncated_and_foreign_lines_are_ignored(tmp_path, line):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
     run = write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
     assert (run.best_step, run.values(LOSS), run.diverged) == (10, {0: 1.0, 1: 2.0}, None)
-
-
-def test_minutes_count_the_tokens_of_all_seeds(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=3))
-    run = write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
-    minutes = run.tokens_per_step * 3 / 60  # of a step, at one token per second
-    np.testing.assert_allclose(run.minutes, [minutes / 60, minutes / 20])
 
 
 # Costs

@@ -1,13 +1,9 @@
 from types import SimpleNamespace
 
-import jax
 import pytest
 
-from experiments.benchmarks import gpt2_worker
 from experiments.benchmarks.bench import check_parameters, compare
-from experiments.benchmarks.settings import TRAINING
 from tlite.errors import UserError
-from tlite.models import CausalLM, count_parameters
 
 
 def contender(name, parameters=10, seconds=(1.0, 1.0)):
@@ -30,18 +26,3 @@ def test_ratios_are_those_of_the_fastest_of_each_side():
     result = compare(ours, theirs, num_tokens=100)
     assert result["best"] == ["quick", "eager"]
     assert result["ratios"] == [4, 2]
-
-
-@pytest.mark.parametrize("setting", TRAINING, ids=lambda s: s.name)
-def test_flops_are_those_of_the_products_of_a_step(setting):
-    """Counted layer by layer: 2 a multiplication, forward once and backward twice."""
-    width, context = setting.width, setting.context
-    block = 4 * width * width + 8 * width * width + 2 * context * width
-    products = setting.num_blocks * block + width * setting.vocabulary_size
-    assert setting.flops_per_token() == pytest.approx(6 * products, rel=0.01)
-
-
-def test_the_large_shape_is_gpt_2():
-    config = gpt2_worker.config()
-    shapes = jax.eval_shape(lambda: CausalLM(config, rng=jax.random.key(0)))
-    assert count_parameters(shapes) == 124_439_808

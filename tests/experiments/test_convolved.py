@@ -9,7 +9,7 @@ import pytest
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
 from tests.helpers.arrays import integers, numbers
-from tests.helpers.models import call, drawn, extend, initial_model
+from tests.helpers.models import call, drawn, extend
 from tlite.models import Attention, BlockInputs, FeedForward, apply_layer, make_model
 from tlite.models.parameters import as_params
 
@@ -52,18 +52,3 @@ def test_cached_decoding_from_ragged_starts_equals_a_full_pass(attention):
         logits, caches = extend(model, chunk, caches, np.array(starts))
         expected = np.take_along_axis(np.asarray(full), at[..., None], axis=1)
         np.testing.assert_allclose(logits, expected, atol=2e-5)
-
-
-def test_taps_of_0_change_no_logits():
-    plain = dataclasses.replace(
-        CONFIG,
-        attention=dataclasses.replace(CONFIG.attention.layer, zero_output=False),
-        feed_forward=dataclasses.replace(CONFIG.feed_forward.layer, zero_output=False),
-    )
-    wrapped = dataclasses.replace(
-        plain,
-        attention=Convolved(plain.attention),
-        feed_forward=Convolved(plain.feed_forward),
-    )
-    models = [initial_model(make_model, config) for config in (plain, wrapped)]
-    np.testing.assert_array_equal(*(call(model, jnp.arange(11)) for model in models))

@@ -31,15 +31,6 @@ def test_data_of_experiments_do_not_depend_on_existing_folders(name, tmp_path, m
     assert datas[0] == datas[1]
 
 
-@pytest.mark.parametrize("name", ["sst2", "multi30k"])
-def test_the_hub_is_named_by_options(name):
-    words = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
-    data = read_line(["--hub", *words.split()], load_experiment(name))[0][""].data
-    parts = ("train",), ("validation",), ("test",)
-    assert (data.training, data.validation, data.test) == parts
-    assert data.hub == words.split()[0]
-
-
 OWN = {
     "my_labels": "review,stars\n" + "".join(f"word {i} a {i % 2}b,{i % 2}\n" for i in range(60)),
     "my_pairs": "en,de\n" + "".join(f"number {i},Nummer {i}\n" for i in range(60)),

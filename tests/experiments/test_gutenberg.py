@@ -2,37 +2,10 @@
 
 import gzip
 import hashlib
-import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.tools.gutenberg import plays, prepare
-
-SMALL = "ACT I\n\nSCENE I. A room.\n\nROWAN.\nGood day.\n\nHAZEL.\n{}\n"
-
-
-@pytest.mark.parametrize("text", ["", "Contents\n", "ACT I\n\nSCENE I. A room\n", "ROWAN.\nAy.\n"])
-def test_a_text_without_a_play_is_refused(text):
-    with pytest.raises(ValueError, match="no play found"):
-        prepare(text)
-
-
-# fmt: off
-LINES = ["", " ", "\r\n", "ACT II", "SCENE 2. Room", "EPILOGUE", "  ROWAN. Ay- me", "HAZEL.", "17",
-         "[_Exit", "  aside_]", "Enter", "é—Æ", "    deep      [Dies]", "--", "Dramatis Personæ"]
-# fmt: on
-PIECES = st.one_of(st.sampled_from(LINES), st.text(max_size=12))
-
-
-@given(st.lists(PIECES, max_size=25))
-def test_output_has_only_plain_characters_and_no_stray_space(pieces):
-    text = prepare(SMALL.format("\n".join(pieces)))
-    assert re.fullmatch(r"(?:[ -/:-~\n—])*", text)
-    assert not re.search(r" $|^ |  |\n\n\n", text, flags=re.M)
-    assert text.endswith("\n")
-    assert not text.endswith("\n\n")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import pytest
 from experiments.hybrid import variants
 from tests.helpers.arrays import assert_close, integers
 from tests.helpers.models import call, drawn, extend
-from tlite import functional as F
-from tlite.decoding import generate
-from tlite.models import count_parameters, make_model
+from tlite.models import make_model
 from tlite.models.custom import probe
 
 CONFIGS = {
@@ -26,19 +24,6 @@ each_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.ke
 
 def bytes_of(caches):
     return sum(array.nbytes for array in jax.tree.leaves(caches))
-
-
-def test_variants_have_equal_parameters_within_1_percent():
-    shapes = (
-        jax.eval_shape(
-            lambda v=v: make_model(
-                dataclasses.replace(v.model, vocabulary_size=66), rng=jax.random.key(0)
-            )
-        )
-        for v in variants.values()
-    )
-    counts = [count_parameters(model) for model in shapes]
-    assert max(counts) < 1.01 * min(counts)
 
 
 @each_config
@@ -56,17 +41,6 @@ def test_chunks_of_unequal_length_give_the_full_pass(config):
             expected = full[row, starts[row] : starts[row] + count]
             np.testing.assert_allclose(logits[row, :count], expected, atol=2e-5)
         starts = starts + counts
-
-
-@each_config
-def test_prompts_of_different_lengths_generate_as_alone(config):
-    model, prompts = drawn(make_model, config), integers(11, 3, 6)
-    lengths, settings = np.array([6, 2, 4]), {"num_tokens": 9, "sampler": F.greedy}
-    rng = jax.random.key(0)
-    batch = generate(model, prompts, lengths=lengths, rng=rng, **settings)
-    for row, length in enumerate(lengths):
-        alone = generate(model, prompts[row, :length], rng=rng, **settings)
-        np.testing.assert_array_equal(batch[row], alone)
 
 
 def test_memory_of_states_does_not_depend_on_the_capacity():

@@ -122,14 +122,6 @@ def test_one_token_a_step_draws_from_the_average_of_orders(model, log_chains):
     assert (abs(counts - expected) < 5 * np.sqrt(expected + 1)).all()
 
 
-@pytest.mark.parametrize("steps", [1, 3, 7])
-def test_sampler_keeps_known_tokens_and_leaves_no_mask(model, steps):
-    for seed in range(8):
-        tokens = sample(model, jnp.array([MASK, 1, MASK]), steps, jax.random.key(seed))
-        assert tokens[1] == 1
-        assert tokens.max() < V
-
-
 def test_twenty_steps_lower_the_bound_and_give_a_sample(run, capsys):
     def bound(parameters):
         sums = run.trainer.evaluate(parameters, run.validation(), each=True)

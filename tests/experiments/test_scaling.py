@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.scaling import BUDGETS, SIZES, experiment, variants
+from experiments.scaling import BUDGETS, experiment, variants
 from experiments.tools.scaling import main, report
 from tlite.comparison.scaling import Law
 from tlite.comparison.study import Study, Variant
@@ -37,16 +37,6 @@ def study(tmp_path):
     return study
 
 
-def test_each_variant_of_the_grid_ends_at_its_budget():
-    assert len(variants) == len(SIZES) * len(BUDGETS)
-    for name, each in variants.items():
-        size, budget = name.split("-")
-        assert (each.model.width, each.model.num_blocks) == SIZES[size]
-        assert tokens_of(each) == pytest.approx(BUDGETS[budget], rel=2e-3)
-        assert each.training.schedule == "cosine"
-        assert each.training.evaluate_every == each.training.steps
-
-
 def test_a_planted_law_is_recovered_and_predicts(study, capsys):
     report(study.folder)
     out = capsys.readouterr().out
@@ -56,14 +46,6 @@ def test_a_planted_law_is_recovered_and_predicts(study, capsys):
                if (name := line.split()[0] if line.split() else "") in Law._fields}  # fmt: skip
     np.testing.assert_allclose([numbers[name] for name in Law._fields], TRUE, rtol=1e-2)
     assert (study.folder / "scaling-law.png").stat().st_size > 10_000
-
-
-def test_unfinished_variants_are_skipped_and_named(study, capsys):
-    study.changed("24x2-4M", ended=False).write()
-    report(study.folder)
-    out = capsys.readouterr().out
-    assert "24x2-4M is left out" in out
-    assert "\n   24x2-4M " not in out
 
 
 def test_too_few_runs_are_an_error(study, capsys, monkeypatch):

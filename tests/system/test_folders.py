@@ -34,7 +34,6 @@ from tlite.errors import UserError
 from tlite.pretrained import is_pretrained, load_pretrained, local_folder
 from tlite.pretrained.configs import read_config
 from tlite.pretrained.families import FAMILIES
-from tlite.pretrained.folders import _init_head
 
 
 @pytest.fixture
@@ -201,20 +200,6 @@ def test_default_fields_of_transformers_are_known(name):
     assert config.num_blocks == len(config.windows)
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [
-        ("gpt2", "attn_pdrop"), ("llama", "attention_dropout"), ("gpt_neox", "attention_dropout"),
-        ("bert Model", "attention_probs_dropout_prob"), ("bart", "attention_dropout"),
-        ("distilbert ForMaskedLM", "attention_dropout"), ("t5", "dropout_rate"),
-    ],
-)  # fmt: skip
-def test_attention_dropout(name, field, edited):
-    config = load_pretrained(edited(name, **{field: 0.25}))[2].config
-    assert config.attention.dropout == 0.25
-    assert (config.dropout == 0.25) == (name == "t5")
-
-
 def test_labels(edited):
     """transformers does not store the default names of two classes."""
 
@@ -326,12 +311,6 @@ def test_a_classifier_from_a_masked_model():
     assert logits.shape == (2, 5)
     assert 1e-3 < np.abs(logits).max() < 10
     assert not np.array_equal(model.head.kernel, np.asarray(model.projection.kernel)[:, :5])
-
-
-def test_arrays_of_a_new_head_differ():
-    names = "blocks.0.head.kernel", "blocks.1.head.kernel"
-    one, other = (_init_head(name, (3, 4), jax.random.key(1)) for name in names)
-    assert np.abs(one - other).min() > 0
 
 
 def test_a_new_head_keeps_the_pooler_not_the_old_head(edited):

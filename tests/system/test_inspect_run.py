@@ -27,7 +27,6 @@ from tests.helpers.inspected import (
 )
 from tests.helpers.runs import LOGISTIC, TEXTS, TRANSFORMER, labelled
 from tlite import inspection
-from tlite.experiment import Words
 from tlite.pictures.labels import show_whitespace
 from tlite.report import inspect_run
 from tlite.report import runs as module
@@ -163,27 +162,6 @@ def test_a_user_text_replaces_the_last_one_unless_it_is_wrong(drawn):
     assert not (page.parent / "ablation.png").exists()
 
 
-def test_replicas_and_checkpoints_have_their_own_pictures(drawn):
-    run, scores, losses = trained("learned"), [], []
-    for replica, checkpoint in ((0, "1"), (1, "2")):
-        page = inspect_run(run, checkpoint, replica)
-        assert f"step {checkpoint}, replica {replica}" in page.read_text(encoding="utf-8")
-        scores.append(drawn["head-induction"][1]().images[0].get_array())
-        losses.append(drawn["loss-by-position"][1]().lines[0].get_ydata())
-    assert np.abs(scores[0] - scores[1]).max() > 1e-6
-    assert losses[0].mean() > losses[1].mean()
-
-
-def test_losses_of_a_short_validation_split_have_no_padding(drawn, monkeypatch, tmp_path):
-    run = trained("learned")
-    monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
-    model, page = run.trainer.models(run.parameters("best")[0])[0], Page(tmp_path)
-    module.draw_generator_run(run, model, page, None)
-    (text,) = re.findall(r'<p class="text">(.*?)</p>', "".join(page.topics["Predictions"]))
-    text = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
-    assert text == run.tokenizer.decode(run.validation_tokens[1:])
-
-
 # Classifiers
 
 
@@ -211,15 +189,6 @@ def untrained(tmp_path, drawn):
         return page
 
     return page_of_text
-
-
-def test_a_classifier_with_ngrams_is_drawn_without_its_features(untrained, drawn):
-    words = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
-    page = untrained(TRANSFORMER, "A bad lamp", tokenizer=words, ngram_l2=1e-3)
-    assert page.heads[0]["queries"] == ["bad", "lamp"]
-    assert np.shape(page.heads[0]["weights"]) == (1, 2, 2, 2)
-    assert {*PICTURES["classifier"]} - {*drawn} == {*TRAINED}
-    assert len(drawn["saliency"][1]().patches) == 2
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,6 @@ def test_commands_of_make_targets_exist(clone, line):
         assert called == [DEMO]
 
 
-def test_the_benchmark_has_the_option_in_the_readme(clone):
-    bench = "-m", "experiments.benchmarks.bench", "--help"
-    assert "--only" in python(*bench, folder=clone.folder, PYTHONPATH=".").out
-
-
 def test_my_experiment_trains_each_variant_and_compares_them(clone):
     assert clone.run(MINE).code == 0
     study = clone.folder / "runs" / "mine"
