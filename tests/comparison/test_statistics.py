@@ -15,7 +15,6 @@ from tlite.comparison.statistics import (
     holm,
     required_seeds,
     variance,
-    wilson,
 )
 
 NUMBERS = st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8)
@@ -152,13 +151,6 @@ def test_holm_rejects_step_by_step(p):
         rejected.add(remaining.pop(0))
     assert {i for i, value in enumerate(holm(p)) if value < 0.05} == rejected
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
-
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_a_proportions_interval_is_wilsons(numbers):
-    right, number = numbers
-    expected = stats.binomtest(right, number).proportion_ci(method="wilson")
-    np.testing.assert_allclose(wilson(right / number, number), expected, atol=1e-9)
 
 
 # Pairs

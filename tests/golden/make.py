@@ -25,7 +25,7 @@ def make(case: str) -> dict:
     kind, _, name = case.partition(": ")
     if kind == "course":
         with tempfile.TemporaryDirectory() as folder:
-            return golden.course(name, Path(folder), 1)
+            return golden.course(name, Path(folder))
     return golden.shipped_model(name) if kind == "model" else {"numbers": golden.random_numbers()}
 
 

@@ -208,10 +208,10 @@ def rounded(numbers) -> list:
     return [float(f"{x:.9g}") if np.ndim(x) == 0 else rounded(x) for x in numbers]
 
 
-def course(name: str, folder: Path, num_devices: int) -> dict:
-    """Return losses of a case; on one device also the first batch and a greedy text."""
+def course(name: str, folder: Path) -> dict:
+    """Return losses and the first batch of a case, and of one a greedy text, on one device."""
     numbers: dict[str, list | dict | str] = {}
-    first_devices, init = jax.devices()[:num_devices], Trainer.init
+    first_devices, init = jax.devices()[:1], Trainer.init
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax, "devices", lambda *_: first_devices)
         patch.setattr(Trainer, "init", lambda t, a=None: init(t, fill(t.shapes) | dict(a or {})))
@@ -226,9 +226,8 @@ def course(name: str, folder: Path, num_devices: int) -> dict:
     if (before := folder / "run/pretraining/metrics.jsonl").is_file():
         lines = [line["loss"] for line in read_metrics(before) if line["split"] == "training"]
         numbers["pretraining losses"] = rounded(lines)
-    if num_devices == 1:
-        numbers["first batch"] = first_batch(run.trainer)
-    if num_devices == 1 and name == "generator":
+    numbers["first batch"] = first_batch(run.trainer)
+    if name == "generator":
         numbers["initial"] = moments(run.trainer.init().parameters)
         numbers["greedy text"] = greedy_text(run, state)
     return numbers

@@ -1,4 +1,4 @@
-"""Is a change better? Runs and the variants of studies, seed by seed, with a 95 % interval."""
+"""Compare runs and variants of studies over seeds and examples, with 95 % intervals."""
 
 import math
 import sys
@@ -24,18 +24,18 @@ def compare(
     smallest_effect: float | None = None,
     match: Match | None = None,
 ) -> Results:
-    """Print how runs differ from the first, and write tables, pictures and a page of it.
+    """Print how runs differ from the first; write tables, pictures and a page.
 
     Args:
-        folders: of runs, or of studies, which stand for their variants.
-        to: the folder to write into; unless given a study's own `comparison`, for anything else a
-            new one, runs/comparison/TIME.
+        folders: of runs, or of studies for all their variants.
+        to: folder to write into; by default `comparison` of a single study, or a new
+            runs/comparison/TIME.
         smallest_effect: smallest difference of interest: prints how many seeds show it.
-        match: also print effective speedups, of runs at several numbers of steps: "steps", "flops"
-            or "seconds" are what the budgets are compared in.
+        match: also print effective speedups of runs at several numbers of steps, in terms of
+            "steps", "flops" or "seconds".
 
     Raises:
-        UserError: they can't be read, or not be compared; it says what differs.
+        UserError: runs can't be read, or are not measured alike.
     """
     if smallest_effect is not None and not 0 < smallest_effect < math.inf:
         raise UserError(f"smallest_effect must be positive and finite, not {smallest_effect:g}")
@@ -72,4 +72,4 @@ def write_results(
         replace_file(folder / name, content)
 
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = ["FORMATS", "Format", "Results", "compare", "write_results"]

@@ -1,4 +1,4 @@
-"""Scores by example: what each text, or each block of a text's windows, adds to a run's score.
+"""Scores by example: of texts, of pairs, or of blocks of a text's windows.
 
 Texts and pairs are independent examples. Windows of one text are not, since a scene continues in
 the next window: neighbouring windows form a block, and blocks are the examples (batch means).
@@ -23,41 +23,43 @@ class PairedScores(NamedTuple):
 
 
 def new_examples(name: str) -> str:
-    """The population that an interval over examples is for."""
+    """Return the population that an interval over examples is for."""
     return "new stretches of text like this one" if name == "text" else f"new {name}"
 
 
 def pair_scores(
     run: ExampleScores, reference: ExampleScores, metric: str, *, contiguous: bool
 ) -> PairedScores | None:
-    """The scores of two runs by example; None if they were not measured alike on the same examples.
+    """Return the scores of two runs by example; None if they have other metrics or examples.
 
     Args:
         contiguous: True if examples are the windows of one text, which are grouped into blocks
-            (`num_blocks`). Both runs have their blocks at the same places of the text.
+            (`num_blocks`) at the same positions of the text in both runs.
     """
-    (mine, here), (theirs, there) = both = [sums_and_counts(x, metric) for x in (run, reference)]
-    windows = min(len(here), len(there))
-    if mine is None or theirs is None or windows < 2:
+    pair = [sums_and_counts(scores, metric) for scores in (run, reference)]
+    (sums, count), (other_sums, other_count) = pair
+    windows = min(len(count), len(other_count))
+    if sums is None or other_sums is None or windows < 2:
         return None
     if not contiguous:
-        same = np.array_equal(here, there)
-        return PairedScores(*(ratio_by_example(*one) for one in both), 1.0) if same else None
-    if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # the start of a text has no targets
+        if not np.array_equal(count, other_count):
+            return None
+        return PairedScores(*(ratio_by_example(*one) for one in pair), 1.0)
+    if not np.isclose(count.sum(), other_count.sum(), rtol=0.01):  # the first token has no target
         return None
-    by_window = [in_blocks(*one, windows).mean(0) for one in both]
+    by_window = [in_blocks(*one, windows).mean(0) for one in pair]
     number = num_blocks(by_window[0] - by_window[1])
-    return PairedScores(*(in_blocks(*one, number) for one in both), len(here) / number)
+    return PairedScores(*(in_blocks(*one, number) for one in pair), len(count) / number)
 
 
 def scores_of_one_run(run: ExampleScores, metric: str) -> PairedScores | None:
-    """`pair_scores` of a single run on a text: the reference is 0."""
+    """Return `pair_scores` of a run on a text and a reference of 0."""
     zero = run._replace(sums=run.sums | {metric: np.zeros_like(run.sums[metric])})
     return pair_scores(run, zero, metric, contiguous=True)
 
 
 def num_blocks(scores: Float[np.ndarray, "W"]) -> int:
-    """Number of blocks of W consecutive windows, from the scores' autocorrelation.
+    """Return the number of blocks of W consecutive windows, from the scores' autocorrelation.
 
     A block is twice as long as is best for the variance (`block_length`): an interval needs longer
     blocks than the estimate of a variance (Lazarus, Lewis, Stock and Watson 2018, "HAR inference").
@@ -69,7 +71,7 @@ def num_blocks(scores: Float[np.ndarray, "W"]) -> int:
 
 
 def block_length(scores: Float[np.ndarray, "W"]) -> float:
-    """Length b of blocks with the least mean squared error of the variance of a mean.
+    """Return the block length b with the least mean squared error of the variance of a mean.
 
     b = (2 G^2 / D)^(1/3) W^(1/3), D = 2 g^2, g = sum_k l(k / M) R(k), G = sum_k l(k / M) |k| R(k),
     with the autocovariance R and the flat-top lag window l(x) = min(1, 2 (1 - |x|)) (Politis and
@@ -115,7 +117,7 @@ def sums_and_counts(
 def in_blocks(
     sums: Float[np.ndarray, "S W"], count: Float[np.ndarray, "W"], number: int
 ) -> Float[np.ndarray, "S N"]:
-    """Scores of blocks with equal numbers of targets; the middle of a window decides its block."""
+    """Return scores of blocks with equal numbers of targets, by the middles of the windows."""
     middle = (count.cumsum() - count / 2) / count.sum()
     block = (number * middle).astype(int)
     by_seed = [np.bincount(block, row, number) for row in sums]
@@ -125,7 +127,7 @@ def in_blocks(
 def ratio_by_example(
     sums: Float[np.ndarray, "S N"], count: Float[np.ndarray, "N"]
 ) -> Float[np.ndarray, "S N"]:
-    """Linearised scores d_sn of the examples, with the mean R_s = sum_n L_sn / sum_n c_n.
+    """Return linearised scores d_sn of the examples, whose mean is R_s = sum_n L_sn / sum_n c_n.
 
     d_sn = R_s + (L_sn - R_s c_n) / c, with the mean c of counts c_n (Cochran 1977, "Sampling
     techniques", chapter 6, ratio of two means).

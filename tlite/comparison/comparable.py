@@ -1,4 +1,4 @@
-"""Whether runs can be compared, and by what; and how their configs differ, as rows of text."""
+"""Checks that runs can be compared, their common metric, and differences of their configs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ ABSENT = "–"
 
 
 def common_metric(runs: Sequence[RunSummary]) -> Metric:
-    """What `select` names; bits per byte for generators whose tokenizers differ.
+    """Return the best metric of the runs; bits per byte for generators with other tokenizers.
 
     Raises:
-        UserError: the runs can't be compared; it names what differs.
+        UserError: the runs are not measured alike.
     """
     check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in runs])
     if runs[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, runs))) > 1:
@@ -43,105 +43,105 @@ def _tokenizer(run: RunSummary) -> str:
 
 
 def check_comparable(models: Sequence[tuple[str, dict[str, Any], dict[str, Any], Any]]) -> None:
-    """Raises a `UserError` where models are not measured alike; it names what differs.
+    """Raise a `UserError` that names the difference if models are not measured alike.
 
     Args:
-        models: label, experiment as `to_dict` writes it, fingerprint of its data, and what tells
-            its tokenizer from others.
+        models: label, experiment as `to_dict` writes it, fingerprint of its data, and an
+            identification of its tokenizer.
     """
-    cut = any(experiment.get("truncate") for _, experiment, *_ in models)
-    (reference, there), *rest = ((label, _measured(*model, cut)) for label, *model in models)
-    for label, here in rest:
-        for name in there | here:
-            if here.get(name) != there.get(name):
-                mine, other = (_short(side.get(name)) for side in (here, there))
+    truncates = any(experiment.get("truncate") for _, experiment, *_ in models)
+    settings = [(label, _measurement(*model, truncates)) for label, *model in models]
+    reference, expected = settings[0]
+    for label, actual in settings[1:]:
+        for name in expected | actual:
+            if actual.get(name) != expected.get(name):
+                one, other = (_shorten(side.get(name)) for side in (actual, expected))
                 raise UserError(
                     f"{label} and {reference} are not measured alike, so they can't be compared: "
-                    f"{name} is {mine} and {other}"
+                    f"{name} is {one} and {other}"
                 )
 
 
-def _measured(
-    experiment: dict[str, Any], data: dict[str, Any], tokenizer: Any, cut: bool
+def _measurement(
+    experiment: dict[str, Any], data: dict[str, Any], tokenizer: Any, truncates: bool
 ) -> dict[str, Any]:
-    """All that decides how a model is measured, by name.
+    """Return all that decides how a model is measured, by name.
 
-    `cut` says whether any of those it is compared with cuts its pairs of texts to its context.
+    Args:
+        truncates: True if any of the models cuts pairs of texts to its context.
     """
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
-    select = experiment["training"]["best_metric"]
-    found = {"the experiment": kind} | data | {"best_metric": select}
+    metric = experiment["training"]["best_metric"]
+    settings = {"the experiment": kind} | data | {"best_metric": metric}
     if kind == CLASSIFIER:
-        return found | {"labels": source.get("labels")}
+        return settings | {"labels": source.get("labels")}
     if kind == GENERATOR:
-        parts = "validation_fraction", "validation_tokens"
-        found |= {name: source.get(name) for name in parts}
+        settings |= {n: source.get(n) for n in ("validation_fraction", "validation_tokens")}
         if source["kind"] == "Corpus":
-            return found | {"context": model["context"]}  # of the windows that are scored
-        # Runs that start from another's model cut the tokens of a text in two.
-        return found | {"what is cut": f"tokens {tokenizer}" if experiment["init_from"] else "text"}
-    if select.endswith("loss"):  # of translators, of their tokens
-        return found | {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
-    scored = {"lowercase": experiment["tokenizer"]["lowercase"]}
-    return found | {"bleu_sentences": experiment["bleu_sentences"]} | scored
+            return settings | {"context": model["context"]}  # of the windows that are scored
+        # Runs that start from a pretrained model split the tokens of a text.
+        return settings | {"split of": f"tokens {tokenizer}" if experiment["init_from"] else "text"}
+    if metric.endswith("loss"):  # of translators, of their tokens
+        context = model["context"] if truncates else None
+        return settings | {"the tokenizer": tokenizer, "context": context}
+    return settings | {
+        "bleu_sentences": experiment["bleu_sentences"],
+        "lowercase": experiment["tokenizer"]["lowercase"],
+    }
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = f"{value:,}" if type(value) is int else str(value)
     return text if len(text) <= 24 else text[:20] + "..."
 
 
 def warnings(runs: Sequence[RunSummary]) -> list[str]:
-    """What is to be kept in mind, a sentence each."""
-    found, experiments = [], [run.experiment for run in runs]
-    of_generators = experiments[0]["kind"] == GENERATOR
-    if of_generators and len({each["model"]["context"] for each in experiments}) > 1:
-        found.append(
-            "the contexts differ, and with them what a validation measures: a longer one sees more "
-            "before each token"
-        )
-    if of_generators and len(set(map(_tokenizer, runs))) > 1:
-        found.append("the tokenizers differ: losses are in bits per byte of the text")
-    made = [run.content.get("made_with", {}) for run in runs]
-    names = dict.fromkeys(name for versions in made for name in versions)
-    known = {name: {versions[name] for versions in made if name in versions} for name in names}
-    differ = [name for name, versions in known.items() if len(versions) > 1]
-    if changed := [name for name in differ if name not in ("tlite", "commit")]:
-        found.append(f"they were not made with the same {', '.join(changed)}")
+    """Return limits of the comparison, a sentence each."""
+    warnings, experiments = [], [run.experiment for run in runs]
+    if experiments[0]["kind"] == GENERATOR:
+        if len({experiment["model"]["context"] for experiment in experiments}) > 1:
+            warnings.append("the contexts differ: a longer one sees more before each token")
+        if len(set(map(_tokenizer, runs))) > 1:
+            warnings.append("the tokenizers differ: losses are in bits per byte of the text")
+    versions = [run.content.get("made_with", {}) for run in runs]
+    names = dict.fromkeys(name for each in versions for name in each)
+    values = {name: {each[name] for each in versions if name in each} for name in names}
+    differ = [name for name, numbers in values.items() if len(numbers) > 1]
+    if packages := [name for name in differ if name not in ("tlite", "commit")]:
+        warnings.append(f"the versions of {', '.join(packages)} differ")
     if pretrained := [run for run in runs if is_pretrained(run.experiment)]:
-        found.append("what came before training, of pre-trained models say, is not counted")
-        if one := [run.label for run in pretrained if run.training.seeds > 1]:
-            found.append(
-                f"one pre-trained model is under all seeds of {', '.join(one)}: what another would "
-                "do is in no interval"
+        warnings.append("costs leave out pretraining")
+        if several := [run.label for run in pretrained if run.training.seeds > 1]:
+            warnings.append(
+                f"all seeds of {', '.join(several)} start from one pretrained model: intervals "
+                "leave out its variance"
             )
-    return found
+    return warnings
 
 
 def is_pretrained(experiment: dict[str, Any]) -> bool:
-    """True if an experiment, as `to_dict` writes it, starts from a pretrained model."""
+    """Return True if an experiment, as `to_dict` writes it, starts from a pretrained model."""
     stage = experiment.get("pretraining") or {"pretraining_steps": 0}
     return bool(experiment.get("init_from") or stage["pretraining_steps"])
 
 
 def differing_fields(runs: Sequence[RunSummary]) -> dict[str, list[str]]:
-    """By the field's name what it is in each of the runs; only those that differ.
+    """Return the fields whose values differ: a text for each run by the field's name.
 
-    A field of a model's part is "norm.epsilon"; the function that it calls is "norm" itself.
+    A field of a model's component is "norm.epsilon"; the function that it calls is "norm" itself.
     """
-    differ = _differ("", [run.experiment for run in runs])
-    names = Counter(_last_name(path) for path, _ in differ)
-    found = {}
-    for path, values in differ:
-        name, texts = _last_name(path), list(map(shown, values))
+    fields, differences = {}, _differing("", [run.experiment for run in runs])
+    names = Counter(_short_name(path) for path, _ in differences)
+    for path, values in differences:
+        name, texts = _short_name(path), list(map(format_value, values))
         if len(set(texts)) == 1:  # functions of one name, in files that have changed
             texts = [f"{texts[0]} ({digest})" for digest in _changed_digests(values)]
-        found[name if names[name] == 1 else path] = texts
-    return found
+        fields[name if names[name] == 1 else path] = texts
+    return fields
 
 
 def _changed_digests(values: list[Any]) -> list[str]:
-    """Digests of the first file that is not the same for all functions; repr of other values."""
+    """Return the digests of the first file that differs between functions; repr of other values."""
     digests = [v.get("sha256") if isinstance(v, dict) else None for v in values]
     if not all(isinstance(files, dict) for files in digests):
         return list(map(repr, values))
@@ -150,51 +150,47 @@ def _changed_digests(values: list[Any]) -> list[str]:
     return [files.get(name, ABSENT)[:8] for files in digests]
 
 
-def _last_name(path: str) -> str:
-    """The last name of a path; of what is in a model's part those after the model."""
+def _short_name(path: str) -> str:
     if path.startswith("model."):
         return path.removeprefix("model.").removesuffix(".function")
     return path.rpartition(".")[2]
 
 
-def _differ(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
-    """(path, values) of what is not the same in all; parts of one kind are looked into."""
+def _differing(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
+    """Return (path, values) of all that differs; components of one type are compared by field."""
     if all(value == values[0] for value in values):
         return []
-    kinds = {_kind(value) for value in values}
-    if len(kinds) > 1 or kinds <= {"", None, "function"}:
+    types = {_type_of(value) for value in values}
+    if len(types) > 1 or types <= {"", None, "function"}:
         return [(path, values)]
     values = [value.get("fields", value) for value in values]
-    found = []
-    for name in values[0]:
-        if not all(name in value for value in values):
-            continue  # a config that was not written by tlite may lack fields
-        inner = f"{path}.{name}" if path else name
-        found += _differ(inner, [value[name] for value in values])
-    return found
+    # A config that was not written by tlite may lack fields.
+    names = [name for name in values[0] if all(name in value for value in values)]
+    inner = {name: f"{path}.{name}" if path else name for name in names}
+    pairs = ((inner[name], [value[name] for value in values]) for name in names)
+    return [difference for pair in pairs for difference in _differing(*pair)]
 
 
-def _kind(value: Any) -> Any:
-    """What two values have in common if one looks into them: of the user's class all but fields."""
+def _type_of(value: Any) -> Any:
     if not isinstance(value, dict):
         return ""
-    if value.get("kind") == "class":
+    if value.get("kind") == "class":  # of the user: name, file and digest
         return repr({name: v for name, v in value.items() if name != "fields"})
     return value.get("kind")
 
 
-def shown(value: Any) -> str:
-    """A value as a person would write it."""
+def format_value(value: Any) -> str:
+    """Return a value of a config as text: `Rotary(base 10000)`."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or ABSENT
+        return ", ".join(map(format_value, value)) or ABSENT
     if not isinstance(value, dict):
         return str(value) or ABSENT
-    own = value.get("kind") in ("function", "class")  # of the user's
-    name = f"{value.get('name')} of {value.get('file')}" if own else value.get("kind", "")
-    fields = value.get("fields", {}) if own else value
-    given = [f"{n} {shown(v)}" for n, v in fields.items() if n != "kind" and v is not None]
-    return name + (f"({', '.join(given)})" if given else "")
+    is_custom = value.get("kind") in ("function", "class")
+    name = f"{value.get('name')} of {value.get('file')}" if is_custom else value.get("kind", "")
+    fields = value.get("fields", {}) if is_custom else value
+    texts = [f"{n} {format_value(v)}" for n, v in fields.items() if n != "kind" and v is not None]
+    return name + (f"({', '.join(texts)})" if texts else "")

@@ -14,8 +14,8 @@ from tlite.comparison.tables import clipped
 from tlite.pictures import LINE_STYLES, isolate_figures
 from tlite.pictures.labels import matplotlib_text
 
-MANY = 10  # entries from which on bands are fainter
-LEGEND = 32  # letters of a name
+MANY = 10  # runs from which on bands are fainter
+MAX_LEGEND = 32  # characters of a label
 AXES = {
     "steps": "step",
     "tokens": "tokens that a model was trained on",
@@ -25,8 +25,8 @@ AXES = {
 
 
 def draw(results: Results) -> dict[str, tuple[str, bytes]]:
-    """By file name a caption and the PNG; of what nothing is known there is no picture."""
-    figures, found = {}, {}
+    """Return caption and PNG by file name; plots without data are left out."""
+    figures, images = {}, {}
     for what, label in AXES.items():
         caption = f"{results.metric.title} by {label}: mean over seeds, band of one "
         caption += "standard deviation, a dot at the last validation"
@@ -41,15 +41,12 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
         for name, (caption, figure) in figures.items():
             if figure is not None:
                 figure.savefig(file := io.BytesIO(), format="png", dpi=120)
-                found[name] = caption, file.getvalue()
-    return found
+                images[name] = caption, file.getvalue()
+    return images
 
 
 def spent(run: RunSummary, steps: Int[np.ndarray, "N"], what: str) -> Float[np.ndarray, "N"] | None:
-    """Tokens or FLOPs of each model, or minutes of the run, up to these steps.
-
-    None if they are not known.
-    """
+    """Return tokens or FLOPs of a model, or minutes of its run, at steps; None if unknown."""
     if what == "minutes":
         known = [0, *run.rates], [0.0, *run.minutes]
         return np.interp(steps, *known) if run.rates else None
@@ -58,29 +55,29 @@ def spent(run: RunSummary, steps: Int[np.ndarray, "N"], what: str) -> Float[np.n
 
 
 def plot_curves(results: Results, what: str) -> Figure | None:
-    """The metric at each validation against what was `spent`; None if there is nothing.
+    """Plot the metric against the resource `spent`; None without validations.
 
-    What lies above, or below, all that comes after the first third is left out of the picture: the
-    first validations are far from the rest, and what differs at the end would not be seen.
+    The y axis shows the values after the first third of the steps, so that differences at the end
+    are visible.
     """
     shown, late = [], []
-    for look, run in zip(cycle(LINE_STYLES), results.runs, strict=False):
+    for style, run in zip(cycle(LINE_STYLES), results.runs, strict=False):
         steps, values = run.curve(results.metric)
         x = spent(run, steps, what)
         if x is not None and len(x):
-            shown.append((look, run, steps, x, results.metric.scale * values))
+            shown.append((style, run, steps, x, results.metric.scale * values))
     if not shown:
         return None
     figure = Figure(figsize=(8, max(4.6, 0.2 * len(shown))), layout="constrained")
     axes, alpha = figure.subplots(), 0.2 if len(shown) <= MANY else 0.06
-    a_third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
-    for look, run, steps, x, values in shown:
+    third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
+    for style, run, steps, x, values in shown:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
-        axes.plot(x, mean, label=matplotlib_text(clipped(run.label, LEGEND)), **look)
-        axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
-        last, at_the_end = steps == run.last_validation, steps >= min(a_third, steps[-1])
-        axes.plot(x[last], mean[last], "o", ms=5, color=look["color"])
-        late += [*(mean - band)[at_the_end], *(mean + band)[at_the_end]]
+        axes.plot(x, mean, label=matplotlib_text(clipped(run.label, MAX_LEGEND)), **style)
+        axes.fill_between(x, mean - band, mean + band, color=style["color"], alpha=alpha, lw=0)
+        last, is_late = steps == run.last_validation, steps >= min(third, steps[-1])
+        axes.plot(x[last], mean[last], "o", ms=5, color=style["color"])
+        late += [*(mean - band)[is_late], *(mean + band)[is_late]]
     if margin := 0.06 * (max(late) - min(late)):
         axes.set_ylim(min(late) - margin, max(late) + margin)
     axes.set(xlabel=AXES[what], ylabel=results.metric.title)
@@ -92,37 +89,38 @@ def plot_curves(results: Results, what: str) -> Figure | None:
 
 
 def plot_differences(results: Results) -> Figure:
-    """A line for each entry: its difference from the first, and the 95 % interval."""
+    """Plot the difference of each run from the first with its 95 % interval."""
     runs, unit = results.intervals, results.metric.unit
     figure = Figure(figsize=(8, 1.3 + 0.3 * len(runs)), layout="constrained")
     axes = figure.subplots()
-    for place, (_, found) in enumerate(runs):
-        better = results.metric.better(found.mean)
-        colour = ("tab:green" if better else "tab:red") if found.significant else "tab:gray"
-        axes.errorbar(found.mean, place, xerr=found.half_width, fmt="o", color=colour, capsize=4)
+    for row, (_, difference) in enumerate(runs):
+        better = results.metric.better(difference.mean)
+        colour = ("tab:green" if better else "tab:red") if difference.significant else "tab:gray"
+        half = difference.half_width
+        axes.errorbar(difference.mean, row, xerr=half, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
-    labels = [matplotlib_text(clipped(run.label, LEGEND)) for run, _ in runs]
+    labels = [matplotlib_text(clipped(run.label, MAX_LEGEND)) for run, _ in runs]
     axes.set_yticks(range(len(runs)), labels)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     side = "left" if results.metric.lower else "right"
-    first = matplotlib_text(clipped(results.reference.label, LEGEND))
+    first = matplotlib_text(clipped(results.reference.label, MAX_LEGEND))
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure
 
 
 def plot_speedups(results: Results) -> Figure:
-    """Plot the final loss against the number of steps, and the loss that is to be reached."""
+    """Plot the final loss against the number of steps, and the loss of the reference."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
-    for look, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
+    for style, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
         x, y = [*entry.budgets], [*entry.budgets.values()]
-        label = matplotlib_label(clipped(entry.label, LEGEND))
+        label = matplotlib_label(clipped(entry.label, MAX_LEGEND))
         if entry.speedup and 0 < entry.speedup.value < np.inf:
             label += f": {entry.speedup.value:.2f}"
-        axes.plot(x, y, marker="o", ms=5, label=label, **look)
+        axes.plot(x, y, marker="o", ms=5, label=label, **style)
         if entry.speedup is None:
-            axes.axhline(y[-1], color=look["color"], lw=0.8)
+            axes.axhline(y[-1], color=style["color"], lw=0.8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ticker.EngFormatter())
     axes.set(xlabel="steps, each with its own decay", ylabel=results.metric.title)

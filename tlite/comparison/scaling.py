@@ -3,12 +3,11 @@
     L(N, D) = E + A / N^alpha + B / D^beta
 
 (Hoffmann et al. 2022, "Training compute-optimal large language models", section 3.3.) E is what no
-model learns of the text; the other terms are what a finite model and finite training leave. Each
-run's schedule must end at its own D.
+model learns of the text; the other terms are due to the size of the model and to the length of its
+training. Each run's schedule must end at its own D.
 
-N counts the parameters that every token is multiplied with: the blocks' and the output layer's. A
-small model's output layer is no trifle, and with it training costs C = 6 N D floating-point
-operations, but for attention's scores. A table that is only looked up costs nothing: not counted.
+N counts the parameters of blocks and output layer, without embedding tables, so that training costs
+C = 6 N D floating-point operations, apart from attention's scores.
 """
 
 from typing import NamedTuple
@@ -26,24 +25,24 @@ Numbers = Float[np.ndarray, "..."] | float
 
 
 class Runs(NamedTuple):
-    """What was measured: R runs, each of S seeds."""
+    """Measurements of R runs of S seeds each."""
 
     parameters: Float[np.ndarray, "R"]
     tokens: Float[np.ndarray, "R"]
     losses: Float[np.ndarray, "R S"]
 
     def subset(self, which: np.ndarray) -> "Runs":
-        """The runs that a mask or an array of numbers names."""
+        """Return the runs that a mask or indices select."""
         return Runs(*(values[which] for values in self))
 
     @property
     def num_sizes_and_budgets(self) -> tuple[int, int]:
-        """How many sizes there are, and how many numbers of tokens."""
+        """Number of different sizes, and of different numbers of tokens."""
         return len(np.unique(self.parameters)), len(np.unique(self.tokens))
 
 
 class Law(NamedTuple):
-    """The numbers of a law; of several laws each an array (number, 1)."""
+    """Parameters of a law; arrays (number, 1) of several laws."""
 
     E: Numbers
     A: Numbers
@@ -52,11 +51,11 @@ class Law(NamedTuple):
     beta: Numbers
 
     def loss(self, parameters, tokens):
-        """L(N, D), in nats; what is given broadcasts."""
+        """Return L(N, D) in nats; the arguments broadcast."""
         return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
 
     def optimal(self, flops):
-        """N* and D* of the least loss for C = 6 N D operations, where dL(N, C / (6 N)) / dN = 0:
+        """Return N* and D* of the least loss for C = 6 N D operations:
 
         N*(C) = G (C / 6)^(beta / (alpha + beta)),  D*(C) = (C / 6) / N*(C),
         G = (alpha A / (beta B))^(1 / (alpha + beta)).
@@ -68,12 +67,12 @@ class Law(NamedTuple):
 
 
 def fit(runs: Runs, start: Law | None = None) -> Law:
-    """The law with the least sum of Huber(log L(N, D) - log loss) over all runs and seeds.
+    """Return the law with the least sum of Huber(log L(N, D) - log loss) over runs and seeds.
 
-    With A = exp(a) and so on, log L = logsumexp(e, a - alpha log N, b - beta log D), which BFGS
-    (five numbers need no L-BFGS) descends from a grid of starts, or from `start`. Exponents stay
-    between 0 and 3. Logarithms count from their means, and the sum is divided by delta: it should
-    not stop early, as Besiroglu et al. 2024 ("Chinchilla scaling: a replication attempt") find.
+    With A = exp(a) and so on, log L = logsumexp(e, a - alpha log N, b - beta log D). BFGS starts
+    from a grid, or from `start`. Exponents stay between 0 and 3. Logarithms are centred and the sum
+    is divided by delta, so that BFGS does not stop early (Besiroglu et al. 2024, "Chinchilla
+    scaling: a replication attempt").
 
     Raises:
         UserError: fewer than six runs, three sizes or three budgets; numbers that are not positive.
@@ -104,16 +103,16 @@ def fit(runs: Runs, start: Law | None = None) -> Law:
     else:
         exponents = logit(np.clip(np.divide(start[3:], MAX_EXPONENT), 1e-6, 1 - 1e-6))
         starts = [[*np.log(start[:3]) - [0, start.alpha * at, start.beta * of], *exponents]]
-    found = [minimize(objective, x, jac=True, method="BFGS", tol=1e-7) for x in starts]
-    theta = min(found, key=lambda result: result.fun).x
+    results = [minimize(objective, x, jac=True, method="BFGS", tol=1e-7) for x in starts]
+    theta = min(results, key=lambda result: result.fun).x
     e, a, b, alpha, beta = *theta[:3], *MAX_EXPONENT * expit(theta[3:])
     return Law(*np.exp([e, a + alpha * at, b + beta * of]), alpha, beta)
 
 
 def bootstrap(runs: Runs, law: Law, resamples: int = 300, seed: int = 0) -> Law:
-    """Laws of runs drawn with replacement, and of each seeds drawn so: (resamples, 1).
+    """Return laws (resamples, 1) of runs, and seeds of each, drawn with replacement.
 
-    What has fewer than three sizes or budgets is drawn again: nothing can be fitted to it.
+    Samples with fewer than three sizes or budgets are drawn again, as no law fits them.
     """
     random, laws = np.random.default_rng(seed), []
     number, seeds = runs.losses.shape
@@ -127,9 +126,9 @@ def bootstrap(runs: Runs, law: Law, resamples: int = 300, seed: int = 0) -> Law:
 
 
 def predictions(runs: Runs, law: Law, laws: Law, parameters, tokens, seed: int = 0) -> np.ndarray:
-    """Losses that P new runs may have, (resamples, P): of each law, times exp(an error).
+    """Return losses (resamples, P) of P new runs: each law's, times exp(error).
 
-    Errors are drawn from the fit's own, log loss - log L(N, D), times sqrt(R / (R - 5)).
+    Errors are drawn from those of the fit, log loss - log L(N, D), times sqrt(R / (R - 5)).
     """
     errors = np.log(runs.losses / law.loss(runs.parameters, runs.tokens)[:, None])
     means = laws.loss(parameters, tokens)
@@ -138,7 +137,7 @@ def predictions(runs: Runs, law: Law, laws: Law, parameters, tokens, seed: int =
 
 
 def interval(values: Float[np.ndarray, "resamples ..."], level: float = 0.95) -> np.ndarray:
-    """The ends of the middle `level` of what was resampled, (2, ...)."""
+    """Return the ends (2, ...) of the central interval of resampled values."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
@@ -148,5 +147,5 @@ def _check(runs: Runs) -> None:
     number, sizes, budgets = len(runs.losses), *runs.num_sizes_and_budgets
     if number < 6 or min(sizes, budgets) < 3:
         needed = "needs 6 runs or more, of three sizes and three numbers of tokens"
-        found = f"{number} of {sizes} and {budgets}"
-        raise UserError(f"a scaling law has five numbers: it {needed}, not {found}")
+        actual = f"{number} of {sizes} and {budgets}"
+        raise UserError(f"a scaling law has five numbers: it {needed}, not {actual}")

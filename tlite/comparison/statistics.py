@@ -4,7 +4,6 @@ Runs are validated on the same examples, so the difference is taken example by e
 makes examples of the windows of a text).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -280,14 +279,3 @@ def required_seeds(
 def t_critical(dof: Number) -> Number:
     """t(0.975, dof): half of the interval's width in standard errors."""
     return stdtrit(dof, (1 + CONFIDENCE) / 2)
-
-
-def wilson(right: float, number: int) -> tuple[float, float]:
-    """Ends of the 95 % interval of a proportion of `number` examples (Wilson 1927).
-
-    Unlike mean ± t s / sqrt(N) it has a width where all examples are right, or none.
-    """
-    z2 = stdtrit(np.inf, (1 + CONFIDENCE) / 2) ** 2
-    centre = (right * number + z2 / 2) / (number + z2)
-    half = math.sqrt(z2 * (right * (1 - right) * number + z2 / 4)) / (number + z2)
-    return centre - half, centre + half

@@ -14,27 +14,27 @@ from tlite.training.run_dir import STUDY, UNREADABLE, replace_file
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the experiments of a study."""
+    """An experiment of a study."""
 
     name: str
-    run: str  # the folder of its run, in the study's
-    experiment: dict  # as `to_dict` makes it
-    data: dict  # what its data was, to know it again
+    run: str  # name of its run's folder in the study
+    experiment: dict  # as `to_dict` writes it
+    data: dict  # fingerprint of its data
     parameters: int  # of one model
-    failed: str | None = None  # why, in a sentence; None tries it (again)
-    ended: bool = False  # whether its run has come to its end, all written
-    tuned: dict | None = None  # values by dotted field that tuning has chosen
+    failed: str | None = None  # reason; None: it is trained, or tried again
+    ended: bool = False  # trained to its end, and reported
+    tuned: dict | None = None  # values by dotted field, from tuning
     tuning_warnings: tuple[str, ...] = ()
 
     def __post_init__(self):
         if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):
-            raise ValueError(f"{self.run!r:.40} is no folder in it")
+            raise ValueError(f"{self.run!r:.40} is not a folder in the study")
 
     def config(self) -> Experiment:
-        """The experiment, with the values that tuning has chosen.
+        """Return the experiment with its tuned values.
 
         Raises:
-            UserError: this tlite has no such, or user code in it can't be executed.
+            UserError: this version of tlite can't build it, or user code fails.
         """
         try:
             return override(from_dict(Experiment, self.experiment), self.tuned or {})
@@ -44,7 +44,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """The variants in a folder; the first is what the others are compared with."""
+    """The variants in a folder; the others are compared with the first."""
 
     folder: Path
     name: str
@@ -53,9 +53,11 @@ class Study:
     """Arguments of `tlite.runs.tune.start_tuning` for each variant, as JSON; None: not tuned."""
 
     def changed(self, name: str, **fields) -> "Study":
-        """The study with other fields of the variant of this name."""
-        found = (dataclasses.replace(v, **fields) if v.name == name else v for v in self.variants)
-        return dataclasses.replace(self, variants=tuple(found))
+        """Return the study with other fields of the variant of this name."""
+        variants = (
+            dataclasses.replace(v, **fields) if v.name == name else v for v in self.variants
+        )
+        return dataclasses.replace(self, variants=tuple(variants))
 
     def write(self, folder: Path | None = None) -> None:
         """Write study.json, or replace it in one step."""
@@ -65,20 +67,20 @@ class Study:
 
 
 def variants_from_json(content: list[dict]) -> tuple[Variant, ...]:
-    """The variants in study.json or tuning.json; a ValueError or TypeError if they are none."""
+    """Return the variants in study.json or tuning.json; ValueError or TypeError for other JSON."""
     return tuple(from_dict(Variant, {**values, "kind": "Variant"}) for values in content)
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a folder is a study's."""
+    """Return True if a folder holds a study."""
     return os.path.isfile(folder / STUDY)
 
 
 def read_study(folder: Path) -> Study:
-    """The study in a folder.
+    """Return the study in a folder.
 
     Raises:
-        UserError: it is none, or can't be read.
+        UserError: there is none, or it can't be read.
     """
     path = folder / STUDY
     try:
@@ -86,6 +88,6 @@ def read_study(folder: Path) -> Study:
         variants = variants_from_json(content["variants"])
         study = Study(folder, str(content["name"]), variants, content.get("tuning"))
     except UNREADABLE as error:
-        reason = system_reason(error) or f"it is not what a study writes: {error}"
+        reason = system_reason(error) or f"not written by a study: {error}"
         raise UserError(f"can't read {path}: {reason}") from error
     return study

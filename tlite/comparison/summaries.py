@@ -1,8 +1,4 @@
-"""What is compared: runs and the variants of studies, as their small files say.
-
-Nothing of a run is executed, and no data is read: config.json, metrics.jsonl and examples.npz say
-it all.
-"""
+"""Summaries of runs, from config.json and metrics.jsonl; no user code runs, no data is read."""
 
 import dataclasses
 import itertools
@@ -34,38 +30,38 @@ from tlite.training.run_dir import RUN, experiment_fields, read_config
 
 
 class Metric(NamedTuple):
-    """What a validation finds, by its name in metrics.jsonl, and how it is told."""
+    """A validation metric, by its name in metrics.jsonl."""
 
     name: str
     title: str
     unit: str  # of differences
-    lower: bool = True  # whether less is better
-    scale: float = 1.0  # from metrics.jsonl to what is told
+    lower: bool = True  # True if lower values are better
+    scale: float = 1.0  # of `unit` in metrics.jsonl
 
     def better(self, difference: float) -> bool:
-        """Whether a run that is so far from the reference is the better one."""
+        """Return True if a run with this difference from the reference is better."""
         return difference < 0 if self.lower else difference > 0
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSummary:
-    """A run among those that are compared: of models that differ in their seed only."""
+    """A run: models that differ in their seed only."""
 
     label: str
     folder: Path
-    content: dict[str, Any]  # all of config.json, its experiment as today's tlite writes it
+    content: dict[str, Any]  # of config.json, the experiment in today's form
     training: TrainingConfig
-    sizes: dict[str, int]  # parameters of each array of one model; empty: not known
-    tokens_per_step: int  # positions that an update of a model is computed of, padding among them
-    flops_per_step: float | None  # of one model; None: not known, or nothing that is counted
-    validations: dict[int, dict]  # the lines of metrics.jsonl by step; none where it has failed
-    rates: dict[int, float]  # tokens a second by step of training, of all models together
-    step: int  # the last one
-    best_step: int | None  # that of the best checkpoint; None before there is one
-    last_validation: int | None  # step of the last one of the schedule
-    finished: bool  # whether it was validated at its last step, or patience has ended it
-    diverged: tuple[int, list[int]] | None  # a step whose training loss is not finite; which seeds
-    failed: str  # why there is no value of it, and never will be; "" where there may be
+    sizes: dict[str, int]  # parameters of each array of one model; empty if unknown
+    tokens_per_step: int  # of one model, with padding
+    flops_per_step: float | None  # of one model; None if unknown
+    validations: dict[int, dict]  # lines of metrics.jsonl by step; none if the run failed
+    rates: dict[int, float]  # tokens per second of all models, by step
+    step: int  # last step
+    best_step: int | None  # step of the best checkpoint
+    last_validation: int | None  # step of the last scheduled validation
+    finished: bool  # validated at its last step, or ended by patience
+    diverged: tuple[int, list[int]] | None  # step at which training losses of seeds were not finite
+    failed: str  # reason of a failure, or ""
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -73,35 +69,35 @@ class RunSummary:
 
     @property
     def parameters(self) -> int | None:
-        """Parameters of one model; None: not known."""
+        """Parameters of one model; None if unknown."""
         return sum(self.sizes.values()) or None
 
     @property
     def minutes(self) -> Float[np.ndarray, "S"]:
-        """Of training, after each of its steps; without validations and compilation."""
+        """Minutes of training after each step, without validations and compilation."""
         tokens = self.tokens_per_step * self.training.seeds
         return np.cumsum(tokens / np.array([*self.rates.values()])) / 60
 
     def values(self, metric: Metric, step: int | None = None) -> dict[int, float]:
-        """Scores by seed, in the metric's unit, at a step or the last validation; {} if unknown.
+        """Return scores by seed, at a step or the last validation; {} if unknown.
 
         The score at the best step is biased: the same validation has chosen that step.
         """
         line = self.validations.get(self.last_validation if step is None else step, {})
-        found = _by_replica(line, metric.name)
-        pairs = zip(self.training.seed_range, found, strict=False)
-        return {} if None in found else {seed: metric.scale * value for seed, value in pairs}
+        values = _by_replica(line, metric.name)
+        pairs = zip(self.training.seed_range, values, strict=False)
+        return {} if None in values else {seed: metric.scale * value for seed, value in pairs}
 
     def curve(self, metric: Metric) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
-        """Steps of validations, and the metric by model as metrics.jsonl has it."""
-        found = {step: _by_replica(line, metric.name) for step, line in self.validations.items()}
-        found = {step: values for step, values in found.items() if None not in values}
-        values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
-        return np.array([*found], int), values
+        """Return the steps of validations, and a metric by step and model, unscaled."""
+        lines = {step: _by_replica(line, metric.name) for step, line in self.validations.items()}
+        lines = {step: values for step, values in lines.items() if None not in values}
+        values = np.array([*lines.values()], float).reshape(-1, self.training.seeds)
+        return np.array([*lines], int), values
 
 
 def common_steps(run: RunSummary, reference: RunSummary) -> tuple[int | None, int | None]:
-    """Steps at which two runs are compared, which no score has chosen.
+    """Return the steps at which two runs are compared, independent of their scores.
 
     Each run's last validation if both have ended; else the last step at which both were validated.
     """
@@ -135,11 +131,10 @@ def _initial_values(run: RunSummary) -> tuple:
 
 
 def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
-    """Run folders and the variants of studies, in their order, and a sentence for each variant that
-    has not begun, or has failed before.
+    """Return runs and variants of studies in order, and a sentence for each one without a run.
 
     Raises:
-        UserError: a folder is neither, or can't be read.
+        UserError: a folder is neither a run nor a study, or can't be read.
     """
     runs, missing = [], []
     for folder, name in zip(folders, _short_names(folders), strict=True):
@@ -158,7 +153,7 @@ def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]
 
 
 def _short_names(folders: Sequence[Path]) -> list[str]:
-    """As many of the last parts of each path as tell different folders apart."""
+    """Return as many last parts of each path as distinguish the folders."""
     paths = [folder.resolve() for folder in folders]
     for number in itertools.count(1):
         names = ["/".join(path.parts[-number:]) for path in paths]
@@ -167,9 +162,9 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path, label: str, failed: str = "") -> RunSummary:
-    """A run's config and metrics, of which lines that a kill has cut short are passed over."""
-    of_config = _read_config(folder)
-    training, validations, rates, diverged = of_config["training"], {}, {}, None
+    """Return the summary of a run; incomplete lines of its metrics are skipped."""
+    config = _read_config(folder)
+    training, validations, rates, diverged = config["training"], {}, {}, None
     for line in iterate_metrics(folder / "metrics.jsonl"):
         step, losses = line["step"], _by_replica(line, "loss")
         if line["split"] == "validation":
@@ -191,7 +186,7 @@ def _read(folder: Path, label: str, failed: str = "") -> RunSummary:
     return RunSummary(
         label=printable(" ".join(label.split())),
         folder=folder,
-        **of_config,
+        **config,
         validations={} if failed else {line["step"]: line for line in lines},
         rates=rates,
         step=max([0, *validations, *rates]),
@@ -206,7 +201,7 @@ def _read(folder: Path, label: str, failed: str = "") -> RunSummary:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """The fields of a `RunSummary` that config.json decides."""
+    """Return the fields of a `RunSummary` that config.json determines."""
     if not os.path.isfile(folder / RUN):
         lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
@@ -217,7 +212,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         try:
             opened = from_dict(Experiment, content["experiment"])
             experiment, shapes = experiment_fields(to_dict(opened)), parameter_shapes(opened.model)
-        except UserError:  # it has functions of the user's
+        except UserError:  # user code
             shapes = _saved_shapes(folder / "checkpoints")
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
@@ -237,15 +232,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _saved_shapes(checkpoints: Path) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shape of each array of the last checkpoint, whose first axis is of the run's models."""
+    """Return the shape of each array of the last checkpoint, for one of its models."""
     try:
         last = checkpoints.absolute() / str(max(Checkpoints(checkpoints).steps()))
         arrays = saved_arrays(last, ["parameters"])["parameters"]
-    except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
+    except Exception:  # Orbax raises many types for a damaged checkpoint
         return {}
     return {n: jax.ShapeDtypeStruct(leaf.shape[1:], np.float32) for n, leaf in arrays.items()}
 
 
 def _by_replica(line: dict, name: str) -> list[float | None]:
-    """A value of a line by model; None: not finite, or not known."""
+    """Return a value by model; None if it is unknown or not finite."""
     return line.get(f"{name}_replicas", [line.get(name)])

@@ -31,9 +31,10 @@ def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str
 
 def accuracy_interval(right: Bool[np.ndarray, "M N"], examples: str) -> str:
     """Return `interval` of an accuracy in percent; Wilson's interval if all are right or none."""
-    from tlite.comparison.statistics import wilson
+    from scipy.stats import binomtest  # slow to import
 
     if right.any() and not right.all():
         return interval(100.0 * right, examples, ".1f")
-    low, high = (100 * end for end in wilson(right.mean(), right.shape[1]))
-    return f"95 % for new {examples}: {low:.1f} to {high:.1f} (Wilson)"
+    number = right.shape[1]
+    low, high = binomtest(int(right[0].all()) * number, number).proportion_ci(method="wilson")
+    return f"95 % for new {examples}: {100 * low:.1f} to {100 * high:.1f} (Wilson)"
