@@ -77,14 +77,6 @@ def commands(text: str) -> list[str]:
     return list(dict.fromkeys(line for line in lines if COMMAND.match(line)))
 
 
-def unknown_output(document: Path) -> list[str]:
-    """Return errors for lines of fenced blocks that are neither commands nor in a log."""
-    logs = "\n".join(path.read_text(encoding="utf-8") for path in sorted(RESULTS.glob("*.log")))
-    lines = fenced(document.read_text(encoding="utf-8"))
-    unknown = (line for line in lines if not COMMAND.match(line) and line not in logs)
-    return [f"{document.name}: neither a command nor in a log: {line}" for line in unknown]
-
-
 @cache
 def help_text(words: str) -> str:
     """Return the output of `tlite WORDS --help`, empty if it fails."""
@@ -194,4 +186,4 @@ def check() -> list[str]:
         errors += broken_links(document)
     for document in (FRONT, FIGURES):
         errors += unknown_commands(document)
-    return [*errors, *unproven_figures(FRONT), *unknown_output(FRONT)]
+    return [*errors, *unproven_figures(FRONT)]

@@ -4,12 +4,9 @@ The run was killed at 60 % of its steps and has a few checkpoints; none that is 
 """
 
 import hashlib
-import json
 import random
-import re
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -21,22 +18,20 @@ from tlite.cli import main
 Damage = tuple[str, tuple[int, ...]]
 """A description, and the steps of the checkpoints that are damaged."""
 READERS = ("evaluate run --checkpoint {}", "generate run --tokens 40 --checkpoint {}")
-VALUES = [None, 5, -1, 0, "x", "", [], {}, True, 1e300, 10**9, "a\0b", "/dev/zero", "../..", [[1]]]
-CONFIGS = ["[" * 5000 + "]" * 5000, "[]", "null", "5", "{}", '{"experiment": 1}', '{"data": {}}']
 
 
 def damage(case: Case) -> None:
     """Damage a run once; read it; resume it."""
     run, rng = case.folder / "run", case.rng
     shutil.copytree(case.workspace.reference("generator").half, run)
-    ways = {checkpoint: 10, exchange: 2, file: 4, config: 5}
+    ways = {checkpoint: 10, exchange: 2, file: 4}
     way = rng.choices(list(ways), ways.values())[0]
     steps, reader = state.steps_of(run), rng.choice(READERS)
     description, damaged_steps = way(rng, run)
     case.row, case.action = f"damage: {way.__name__}", f"{description}; {reader.split()[0]}"
     before = hash_files(run)
     process = case.start(reader.format("last").split(), call=main).end()
-    if not process.code and way is not config:
+    if not process.code:
         # It has read the last checkpoint; or an earlier one with a warning.
         allowed = steps if "damaged" in process.err else steps[-1:]
         if process.out not in [outputs(case.workspace, reader)[step] for step in allowed]:
@@ -47,8 +42,6 @@ def damage(case: Case) -> None:
     process = case.start(["train", "--resume", "run"], call=main)
     intact_steps = [step for step in steps if step not in damaged_steps]
     check_resumed(process, case, way, before, intact_steps)
-    if way is config and re.search("checkpoint.* damaged", process.err):
-        raise Fault(f"intact files are called damaged: {process.err.strip().splitlines()[-1:]}")
 
 
 def check_resumed(
@@ -56,13 +49,7 @@ def check_resumed(
 ) -> None:
     """Raise a `Fault` for a resumed run that loses intact files or ends with other bits."""
     run = case.folder / "run"
-    if way is config:  # it may be another run now, and a long one
-        if process.wait(20):
-            process.check()
-        else:
-            process.signal(signal.SIGINT)
-            process.end(0, 2, 130, -signal.SIGINT, seconds=60)
-    elif process.end(*((0,) if way is checkpoint and intact_steps else (0, 2))).code:
+    if process.end(*((0,) if way is checkpoint and intact_steps else (0, 2))).code:
         now = hash_files(run)
         intact = (*(f"checkpoints/{step}/" for step in intact_steps), "metrics.jsonl")
         changed = [p for p in before if p.startswith(intact) and now.get(p) != before[p]]
@@ -153,27 +140,3 @@ def exchange(rng: random.Random, run: Path) -> Damage:
     (other / name).rename(one / name)
     (run / "away").rename(other / name)
     return f"{one.name}/{name} and {other.name}/{name} exchanged", tuple(steps)
-
-
-def config(rng: random.Random, run: Path) -> Damage:
-    """Change a value of config.json, or replace it by other JSON."""
-    path = run / "config.json"
-    if rng.random() < 0.2:
-        path.write_text(rng.choice(CONFIGS))
-        return f"config.json became {path.read_text()[:20]}", ()
-    content = json.loads(path.read_text())
-    keys, value = rng.choice(list(key_paths(content))), rng.choice(VALUES)
-    inner = content
-    for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = value
-    path.write_text(json.dumps(content))
-    return f"{'.'.join(keys)} became {value!r} in config.json", ()
-
-
-def key_paths(tree: dict, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the keys that lead to each value and to each inner dictionary."""
-    for key, value in tree.items():
-        yield (*prefix, key)
-        if isinstance(value, dict):
-            yield from key_paths(value, (*prefix, key))

@@ -3,13 +3,11 @@
 import json
 from unittest.mock import Mock
 
-import jax
 import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
 from tests.helpers.fake_runs import GENERATOR, fake_run, fake_study
-from tests.helpers.runs import varied
 from tlite.comparison import compare
 from tlite.comparison.statistics import required_seeds
 
@@ -114,12 +112,3 @@ def test_a_failed_write_keeps_old_files_and_prints_the_table(runs, tmp_path, mon
     assert "No space left on device" in complaint(compare, runs, output)
     assert before == {path: path.read_bytes() for path in output.glob("[!.]*")}
     assert f"b vs a: {BETTER}" in capsys.readouterr().out
-
-
-def test_only_shapes_of_models_are_computed(tmp_path, caplog):
-    run = fake_run(tmp_path / "run", varied(GENERATOR, width=26), FINAL)  # a new width
-    with jax.log_compiles():
-        compare([run], tmp_path / "to", "json")
-        assert "Compiling" not in caplog.text
-        jax.jit(lambda x: x + 26)(FINAL)
-        assert "Compiling" in caplog.text

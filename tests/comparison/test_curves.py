@@ -66,17 +66,3 @@ def test_differences_are_drawn_with_their_intervals(two):
     (point,) = (line for line in axes.lines if line.get_marker() == "o")
     assert point.get_xdata()[0] == pytest.approx(two.differences[1].mean)
     assert "to the left: better" in axes.get_xlabel()
-
-
-def test_thirty_runs_are_drawn_and_differ(tmp_path):
-    one = varied(GENERATOR, seeds=2, steps=10)
-    finals = {f"run {i}": [1 + 0.01 * i, 1.1 + 0.01 * i] for i in range(30)}
-    runs = [fake_run(tmp_path / name, one, final) for name, final in finals.items()]
-    figure = plot_curves(compare_runs(runs), "steps")
-    (legend,) = figure.legends
-    styles = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
-    assert len(legend.get_texts()) == len(styles) == 30
-    figure.canvas.draw()
-    box, frame = legend.get_window_extent(), figure.bbox
-    assert frame.x0 <= box.x0 < box.x1 <= frame.x1
-    assert frame.y0 <= box.y0 < box.y1 <= frame.y1
