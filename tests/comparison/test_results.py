@@ -87,10 +87,10 @@ def test_conclusions_over_seeds(tmp_path, reference, sentence, run):
 
 def test_common_seeds_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
-    found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
-    assert found.conclusions[0].endswith(" (3 paired seeds)")
-    assert found.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
-    assert result_table(found)[1][1] == "1.550 (0.041)"
+    result = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
+    assert result.conclusions[0].endswith(" (3 paired seeds)")
+    assert result.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
+    assert result_table(result)[1][1] == "1.550 (0.041)"
 
 
 def test_holms_correction_decides_among_several_differences(tmp_path):
@@ -98,12 +98,12 @@ def test_holms_correction_decides_among_several_differences(tmp_path):
     runs = [("a", FIVE, BASE)]
     runs += [(name, FIVE, BASE + 0.021 + NOISE * sign) for name, sign in [("b", 1), ("c", -1)]]
     runs += [("far", FIVE, BASE + 0.2 + NOISE)]
-    found = results(tmp_path, *runs)
-    assert [difference.p < 0.05 for difference in found.differences[1:]] == [True, True, True]
-    assert [d.significant for d in found.differences[1:]] == [False, False, True]
-    assert "b vs a: not significant" in found.conclusions[0]
-    assert "p 0.082 (Holm)" in found.conclusions[0]
-    header, *rows = result_table(found)
+    result = results(tmp_path, *runs)
+    assert [difference.p < 0.05 for difference in result.differences[1:]] == [True, True, True]
+    assert [d.significant for d in result.differences[1:]] == [False, False, True]
+    assert "b vs a: not significant" in result.conclusions[0]
+    assert "p 0.082 (Holm)" in result.conclusions[0]
+    header, *rows = result_table(result)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
     assert alone.differences[1].significant
@@ -191,19 +191,19 @@ def test_fewer_than_five_seeds_give_a_warning(tmp_path, seeds, warns):
 
 
 def test_a_single_run_has_no_conclusion(tmp_path):
-    found = results(tmp_path, ("a", FIVE, BASE))
-    assert (found.conclusions, found.notes, found.fields) == ([], [], {})
-    assert found.differences == [None]
+    result = results(tmp_path, ("a", FIVE, BASE))
+    assert (result.conclusions, result.notes, result.fields) == ([], [], {})
+    assert result.differences == [None]
 
 
 def test_unfinished_runs_are_noted_and_compared_at_a_common_step(tmp_path):
     stops = {"a": None, "b": 25, "c": 5}
     folders = [fake_run(tmp_path / name, FIVE, BASE, until=step) for name, step in stops.items()]
-    found = compare_runs(folders)
-    assert "b is at step 25" in found.notes[0]
-    assert "c is at step 5" in found.notes[1]
-    assert "at step 20" in found.notes[2]
-    assert found.conclusions == [
+    result = compare_runs(folders)
+    assert "b is at step 25" in result.notes[0]
+    assert "c is at step 5" in result.notes[1]
+    assert "at step 20" in result.notes[2]
+    assert result.conclusions == [
         "b vs a: identical scores (5 paired seeds)",
         "c vs a: not comparable yet, c has no value",
     ]
@@ -225,19 +225,19 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
     fake_run(study / "large", FIVE, BASE - 0.1)
     variants = {"base": "base", "high": "high", "large": "large"}
     fake_study(study, variants, ["higher"], {"large": "no memory"})
-    found = compare_runs([study])
-    assert found.notes == [
+    result = compare_runs([study])
+    assert result.notes == [
         "higher failed: it was not finite",
         "high failed: the training loss of seed 3 is not finite at step 1",
         "large failed: no memory",
     ]
-    assert found.conclusions == [
+    assert result.conclusions == [
         "high vs base: worse, it failed (1 of 5 seeds)",
         "large vs base: worse, it failed",
     ]
-    assert [row[1] for row in result_table(found)[2:]] == ["failed", "failed"]
+    assert [row[1] for row in result_table(result)[2:]] == ["failed", "failed"]
     reordered = compare_runs([study / "high", study / "base", study / "large"])
-    assert reordered.conclusions[0] == found.conclusions[0]
+    assert reordered.conclusions[0] == result.conclusions[0]
     assert reordered.conclusions[1].startswith("large vs base: difference -0.1000 nats")
     both = compare_runs([study / "high", study / "high"])
     assert both.conclusions == ["high vs high: both failed"]
@@ -248,9 +248,9 @@ def test_a_run_without_the_measure_is_noted(tmp_path):
         fake_run(tmp_path / "a", FIVE, BASE, others=["bits_per_byte"]),
         fake_run(tmp_path / "b", FIVE, BASE, tokens="u"),
     ]
-    found = compare_runs(runs)
-    assert "b has no bits per byte in its validations" in found.notes
-    assert [*found.runs[0].values(found.metric).values()] == pytest.approx(BASE)
+    result = compare_runs(runs)
+    assert "b has no bits per byte in its validations" in result.notes
+    assert [*result.runs[0].values(result.metric).values()] == pytest.approx(BASE)
 
 
 @pytest.mark.parametrize(

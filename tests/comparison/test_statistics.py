@@ -104,17 +104,17 @@ def test_total_and_dof_are_those_of_the_two_way_layout():
     errors = [table[s, n] - table[s].mean() - table[:, n].mean() + mean for s, n in cells]
     ms_residual = sum(e**2 for e in errors) / ((seeds - 1) * (examples - 1))
     ms_examples = seeds * sum((m - mean) ** 2 for m in table.mean(0)) / (examples - 1)
-    found = variance(table)
-    assert found.seeds < found.residual  # the variance of seeds is estimated below 0
-    assert found.total == pytest.approx(ms_examples / 12)
+    result = variance(table)
+    assert result.seeds < result.residual  # the variance of seeds is estimated below 0
+    assert result.total == pytest.approx(ms_examples / 12)
     table = table + np.array([[-2.0], [0.0], [2.0]])
     ms_seeds = examples * sum((m - mean) ** 2 for m in table.mean(1)) / (seeds - 1)
     v = ms_seeds + ms_examples - ms_residual
-    found = variance(table)
-    assert found.total == pytest.approx(v / 12)
+    result = variance(table)
+    assert result.total == pytest.approx(v / 12)
     terms = ms_seeds**2 / 2, ms_examples**2 / 3, ms_residual**2 / 6
-    assert found.dof == pytest.approx(v**2 / sum(terms))
-    assert found.dof > 2
+    assert result.dof == pytest.approx(v**2 / sum(terms))
+    assert result.dof > 2
 
 
 def test_the_total_equals_a_bootstrap_over_seeds_and_examples():

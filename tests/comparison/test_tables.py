@@ -51,11 +51,11 @@ def odd(tmp_path_factory):
 
 
 def test_numbers_of_a_row(tmp_path):
-    found = make(tmp_path)
-    header, _, row = result_table(found)
+    result = make(tmp_path)
+    header, _, row = result_table(result)
     cells = dict(zip(header, row, strict=True))
     assert cells[""] == "b"
-    values = [*found.runs[1].values(found.metric).values()]
+    values = [*result.runs[1].values(result.metric).values()]
     expected = f"{np.mean(values):.3f} ({np.std(values, ddof=1):.3f})"
     assert cells["validation loss (nats), mean (SD)"] == expected
     assert re.fullmatch(r"\+0\.19\d+ ± 0\.\d+", cells["minus a ± 95 % CI"])
@@ -70,14 +70,14 @@ def test_numbers_of_a_row(tmp_path):
 
 @pytest.mark.parametrize("until", [0, 5])
 def test_an_unfinished_run_has_both_numbers_of_steps(tmp_path, until):
-    found = make(tmp_path, until=until)
-    header, _, row = result_table(found)
+    result = make(tmp_path, until=until)
+    header, _, row = result_table(result)
     cells = dict(zip(header, row, strict=True))
     assert cells["steps"] == f"{until} of 40"
     assert cells["validation loss (nats)"] == cells["minus a ± 95 % CI"] == cells["at step"] == "–"
     assert (cells["minutes"] == "–") == (until == 0)
-    assert [entry["mean"] for entry in json.loads(as_json(found))["runs"]] == [None, None]
-    assert len(as_csv(found).splitlines()) == 3
+    assert [entry["mean"] for entry in json.loads(as_json(result))["runs"]] == [None, None]
+    assert len(as_csv(result).splitlines()) == 3
 
 
 def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):

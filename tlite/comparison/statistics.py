@@ -95,8 +95,8 @@ def variance(*groups: Float[np.ndarray, "*studies _ N"]) -> Variance:
     examples = [(_variance(means) / number, number - 1)] if number > 1 else []
     sums = [sum(v for v, _ in terms) for terms in (seeds, examples, residuals)]
     one_seed, seeds_dof = sum(v * (dof + 1) for v, dof in seeds), satterthwaite(sums[0], seeds)
-    found = Variance(*sums, one_seed, 0.0, seeds_dof, max(number - 1, 1))
-    return found._replace(dof=satterthwaite(found.total, [*seeds, *examples], residuals))
+    result = Variance(*sums, one_seed, 0.0, seeds_dof, max(number - 1, 1))
+    return result._replace(dof=satterthwaite(result.total, [*seeds, *examples], residuals))
 
 
 def _seeds_and_residual(group: Float[np.ndarray, "*studies S N"]) -> list[tuple[Number, int]]:
@@ -148,7 +148,7 @@ class Difference:
     correlation: float | None = None
     """Of the scores of both at the same seed; None with fewer than three common seeds."""
     p_adjusted: float | None = None
-    """p-value after correction for several differences (`holm`)."""
+    """p-value corrected for several differences (`holm`)."""
 
     @property
     def half_width(self) -> float | None:
@@ -209,21 +209,21 @@ def difference(
     if not run or not reference:
         return None
     common, numbers = sorted(run.keys() & reference.keys()), (len(run), len(reference))
-    mine, theirs = (np.array([*values.values()], float) for values in (run, reference))
-    one, other, block = table or PairedScores(mine[:, None], theirs[:, None], 1.0)
-    here, there = ([list(values).index(seed) for seed in common] for values in (run, reference))
-    by_seed = mine[here] - theirs[there]
+    scores, others = (np.array([*values.values()], float) for values in (run, reference))
+    run_cells, reference_cells, block = table or PairedScores(scores[:, None], others[:, None], 1.0)
+    i, j = ([list(values).index(seed) for seed in common] for values in (run, reference))
+    by_seed = scores[i] - others[j]
     settings = {
-        "examples": one.shape[1] if table else 0,
+        "examples": run_cells.shape[1] if table else 0,
         "block": block,
         "same": len(common) == min(numbers) and not by_seed.any(),
-        "correlation": correlation(mine[here], theirs[there]),
+        "correlation": correlation(scores[i], others[j]),
     }
     if paired and len(common) >= (1 if 1 in numbers else max(2, sum(numbers) / 4)):
-        found, numbers = variance(one[here] - other[there]), (len(common), len(common))
-        return Difference(float(by_seed.mean()), found, numbers, **settings)
-    mean = float(mine.mean() - theirs.mean())
-    return Difference(mean, variance(one, -other), numbers, "welch", **settings)
+        spread, numbers = variance(run_cells[i] - reference_cells[j]), (len(common), len(common))
+        return Difference(float(by_seed.mean()), spread, numbers, **settings)
+    mean, spread = float(scores.mean() - others.mean()), variance(run_cells, -reference_cells)
+    return Difference(mean, spread, numbers, "welch", **settings)
 
 
 def correlation(one: Float[np.ndarray, "S"], other: Float[np.ndarray, "S"]) -> float | None:
