@@ -45,7 +45,7 @@ for line in sys.stdin:
         continue
     for number, path in enumerate([os.devnull, *paths]):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
-    faulthandler.dump_traceback_later(300, exit=True)
+    faulthandler.dump_traceback_later(1200, exit=True)
     code = 1
     try:
         code = tlite.cli.main(words)
