@@ -117,11 +117,12 @@ def command_error(command: str, targets: set[str]) -> str | None:
 
 
 def unknown_commands(document: Path) -> list[str]:
-    """Return errors for commands and options that do not exist."""
+    """Return errors for commands and options that do not exist; test_readme.py runs README's."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     names = re.findall(r"^([a-z][\w \-]*):(?!=)", makefile, flags=re.M)
     targets = {name for line in names for name in line.split()}
     called = commands(document.read_text(encoding="utf-8"))
+    called = [c for c in called if document != FRONT or not c.startswith("tlite")]
     errors = ((command, command_error(command, targets)) for command in called)
     return [f"{document.name}: {command}: {error}" for command, error in errors if error]
 
