@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 NAMES = "README.md", "CHANGELOG.md", "experiments/LOG.md", "experiments/RESULTS.md"
 DOCUMENTS = [ROOT / name for name in (*NAMES, "notebooks/README.md", "tests/README.md")]
+DOCUMENTS += sorted((ROOT / "notebooks" / "guides").glob("*.md"))
 FRONT, FIGURES = ROOT / "README.md", ROOT / "experiments" / "RESULTS.md"
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 COMMAND = re.compile(r"make [a-z]|tlite [a-z]|python -m \w|pip install |\.ci/")
