@@ -23,7 +23,7 @@ SPREAD = r"[\d.]+(?: (?:± |\(SD )[\d.]+\)?)?"  # a number, or a mean and a stan
 # Logs keep what was printed: earlier versions had other names.
 SEEDS = r"^(\d+) x [\d,]+ steps|^seeds=(\d+) |the ensemble of all (\d+) (?:replicas|members)"
 RENAMED = {"numbers": "number_words"}
-OVER_SEEDS, OVER_BOTH = "over seeds, 95 % CI", "new seeds and examples, 95 % CI"
+OVER_SEEDS, OVER_BOTH = "95 % CI, new seeds", "95 % CI, new seeds and examples"
 
 
 def read(name: str) -> str:
@@ -169,9 +169,9 @@ def variants(name: str) -> list[str]:
         change, seeds, both, correlation = ["–"] * 4
         if entry is not entries[0]:
             paired = entry["parameters"] == entries[0]["parameters"]
-            found = difference(values, scores[0], paired=paired)
-            change, seeds = f"{found.mean:+.3f}", f"± {found.half_width:.3f}"
-            correlation = f"{found.correlation:.2f}"
+            diff = difference(values, scores[0], paired=paired)
+            change, seeds = f"{diff.mean:+.3f}", f"± {diff.half_width:.3f}"
+            correlation = f"{diff.correlation:.2f}"
             both = f"± {entry['half_width']:.3f}" if "correlation" in entry else both
         loss = f"{entry['mean']:.3f} ({np.std([*values.values()], ddof=1):.3f})"
         cells = entry["label"], f"{entry['parameters']:,}", loss, change, seeds, both, correlation
@@ -200,7 +200,7 @@ def scaling() -> list[str]:
         spread, seeds = re.search(pattern, text).groups()
         rows.append(row(tokens, seeds, predicted, ends, f"{loss} ({spread})"))
     header = [f"characters, {size} parameters", "seeds", "predicted loss", "95 % CI"]
-    fitted = table(["", "fitted", "95 % by bootstrap"], [row(*values) for values in law])
+    fitted = table(["", "fitted", "95 % CI, bootstrap"], [row(*values) for values in law])
     return [*fitted, "", *table([*header, "measured, mean (SD)"], rows, "scaling")]
 
 
