@@ -22,6 +22,9 @@ SCHEDULES = [
     optax.constant_schedule(1.0),
     optax.cosine_decay_schedule(1.0, 500, alpha=0.1),
     optax.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100),
+    optax.exponential_decay(1.0, 100, 0.9),
+    optax.exponential_decay(1.0, 100, 0.9, end_value=0.1, staircase=True),
+    optax.warmup_exponential_decay_schedule(0.0, 1.0, 10, 100, 0.9),
     optax.join_schedules([optax.constant_schedule(1.0), optax.linear_schedule(1.0, 0.0, 9)], [5]),
 ]
 
@@ -47,7 +50,7 @@ def test_schedules_found_again_have_the_same_values(schedule):
 
 
 def test_arguments_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="top level of your file"):
+    with pytest.raises(ValueError, match=r"def schedule.* return optax.piecewise_constant"):
         describe_library_code(optax.piecewise_constant_schedule(1.0, {5: 0.1}))
     with pytest.raises(UserError, match="can't be saved"):
         describe_code(partial(optax.adamw, mask=lambda params: params))

@@ -242,6 +242,8 @@ def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str
             is_word = parse is not None and isinstance(new, str)
             new = parse(new) if is_word else new
         except ValueError as error:
+            if parse and "words" in field.metadata and not isinstance(source, str | dict):
+                parse(source)  # its message says what the field may be
             raise ValueError(f"{path}: {error}") from error
         if is_word and type(new) is type(value) and "word_field" in field.metadata:
             changes = {field.metadata["word_field"]: source} | changes

@@ -4,6 +4,7 @@ A function is named by module and name. What a library's factory returns, such a
 `optax.cosine_decay_schedule(1.0, 500)`, is named by the factory and its arguments.
 """
 
+import contextlib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -37,7 +38,7 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     factory_name = name.partition(".<locals>")[0]
     factory = getattr(importlib.import_module(module), factory_name)
     try:
-        cells = inspect.getclosurevars(value).nonlocals
+        cells = _cells(value)
         names = inspect.signature(factory).parameters
         kwargs = {n: _describe(cells[n]) for n in names if n in cells}
         reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
@@ -47,8 +48,8 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
         is_same = False
     if not is_same:
         raise ValueError(
-            f"{factory_name}(...) can't be saved as its name and arguments: call it in a function "
-            "on the top level of your file"
+            f"the arguments of {factory_name}(...) can't be recorded: write a function on the top "
+            f"level of your file, def schedule(step): return optax.{factory_name}(...)(step)"
         )
     return reference
 
@@ -153,8 +154,16 @@ def find_arguments(values: Any) -> Any:
 
 def _same_cells(one: Callable, other: Callable) -> bool:
     """True if two closures of the same code have the same values."""
-    mine, theirs = (inspect.getclosurevars(f).nonlocals for f in (one, other))
-    return _comparable(mine) == _comparable(theirs)
+    return _comparable(_cells(one)) == _comparable(_cells(other))
+
+
+def _cells(function: Any) -> dict[str, Any]:
+    """Return the values of a closure by name; those that a branch has left unset are left out."""
+    cells = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it is empty
+            cells[name] = cell.cell_contents
+    return cells
 
 
 def _comparable(value: Any) -> Any:
@@ -163,5 +172,5 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_comparable(each) for each in value]
     if isinstance(value, FunctionType) and value.__closure__:
-        return [value.__code__, _comparable(inspect.getclosurevars(value).nonlocals)]
+        return [value.__code__, _comparable(_cells(value))]
     return value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value

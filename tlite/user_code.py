@@ -308,6 +308,10 @@ def describe_code(function: Callable) -> dict[str, Any]:
         )
     if file.suffix != ".py" or vars(module).get(name) is not function:
         where = f"{file.name or 'a Python file'} under that name"
+        if name.endswith("<lambda>"):
+            raise UserError(
+                f"a lambda has no name that a run can record: write it as a def in {file.name}"
+            )
         raise UserError(f"{name} is not on the top level of {where}: a run can't record it")
     program = _programs.get(top if is_program else module_name)
     is_another = program is not None and not is_program and module is not program.module

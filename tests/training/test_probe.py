@@ -114,6 +114,7 @@ def error_rate(logits, targets):
 BAD = [
     ({"optimizer": text_state}, "optimizer text_state has a str in its state"),
     ({"schedule": lambda step: "0.5"}, "returns the text '0.5'"),
+    ({"schedule": lambda step: 1.0 if step < 2 else 0.5}, "use jnp.where in place of if"),
     ({"loss": error_rate}, "loss error_rate has no gradient"),
     ({"optimizer": constant_rate}, "does not use the learning rate"),
     ({"optimizer": partial(optax.adamw, 3e-4)}, "adamw"),
@@ -134,7 +135,7 @@ BAD = [
     ({"loss": lambda logits, targets: -hinge(logits, targets)}, "does not fall"),
     ({"loss": lambda logits, targets: jnp.log(-jnp.abs(logits[..., 0]))}, "not finite"),
     ({"groups": (ParameterGroup("*", optimizer=still),)}, r"groups\[0\].optimizer still"),
-    ({"init": lambda key, shape: jnp.zeros(shape)}, "gets .key, shape, dtype."),
+    ({"init": lambda key, shape: jnp.zeros(shape)}, "must be a function of .key, shape, dtype."),
     ({"init": lambda key, shape, dtype: jax.random.normal(key, shape[:1])}, "returns the shape"),
     ({"init": lambda key, shape, dtype: jnp.ones(shape, jnp.int32)}, "returns int32 in place of"),
     ({"init": lambda key, shape, dtype: jnp.full(shape, jnp.inf, dtype)}, "not finite"),

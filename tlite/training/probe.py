@@ -16,10 +16,10 @@ from tlite.training.config import user_functions
 from tlite.training.optimizers import find_inits
 
 CONTRACTS = {
-    "optimizer": "gets the learning rate and returns an optax GradientTransformation",
-    "schedule": "gets the step and returns a factor of the learning rate",
-    "loss": "gets (logits (..., V), targets (...)) and returns a value for each target (...)",
-    "init": "gets (key, shape, dtype) and returns an array of this shape and type",
+    "optimizer": "a function of the learning rate that returns an optax GradientTransformation",
+    "schedule": "a function of the step that returns a factor of the learning rate",
+    "loss": "a function of logits (..., V) and targets (...) that returns a value for each target",
+    "init": "a function of (key, shape, dtype) that returns an array of this shape and type",
 }
 SCHEDULE_FREE = optax.contrib.ScheduleFreeState
 PARAMETERS = {
@@ -68,14 +68,20 @@ def _check(field: str, value: Any, find_fault: Callable[[], str]) -> None:
     """Raise a `UserError` that names a function if it has a fault, or raises an error."""
     function = getattr(value, "func", value)
     name = getattr(function, "__name__", type(function).__name__)
-    contract = CONTRACTS[field.rpartition(".")[2]]
+    contract = f"it must be {CONTRACTS[field.rpartition('.')[2]]}"
     try:
         fault = find_fault()
+    except jax.errors.ConcretizationTypeError as error:
+        raise UserError(
+            f"{field} {name} is compiled with arrays of unknown values: use jnp.where in place of "
+            "if, and jnp in place of float, int and math"
+        ) from error
     except Exception as error:  # the user's code: of any type
-        message = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise UserError(f"{field} {name} {contract}: {message}") from error
+        message = (str(error).splitlines() or [""])[0]
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        raise UserError(f"{field} {name} fails: {message}: {contract}") from error
     if fault:
-        raise UserError(f"{field} {name} {fault}: it {contract}")
+        raise UserError(f"{field} {name} {fault}: {contract}")
 
 
 def _find_optimizer_fault(optimizer: Callable) -> str:
