@@ -58,6 +58,12 @@ def test_a_study_stands_for_its_variants(tmp_path):
     runs, missing = read_summaries([fake_study(study, variants, failed=["broken"])])
     assert [(r.label, r.folder.name) for r in runs] == [("layer", "base"), ("rms norm", "rms")]
     assert missing == ["later has not begun", "broken failed: it was not finite"]
+    content = json.loads((study / "study.json").read_text())
+    content["variants"][1] |= {"tuned": {"training.learning_rate": 0.003}}
+    (study / "study.json").write_text(json.dumps(content))
+    assert read_summaries([study])[1][0] == "rms norm was tuned: learning_rate=0.003"
+    content["variants"][1] |= {"tuned": None}
+    (study / "study.json").write_text(json.dumps(content))
     runs, missing = read_summaries([study, fake_run(tmp_path / "run")])
     assert [run.label for run in runs] == ["study/layer", "study/rms norm", "run"]
     assert missing[0] == "study/later has not begun"

@@ -66,9 +66,9 @@ def compare_runs(
     Raises:
         UserError: they can't be read, or not be compared.
     """
-    runs, missing = read_summaries(folders)
+    runs, notes = read_summaries(folders)
     if not runs:
-        raise UserError(f"there is nothing to compare: {'; '.join(missing) or 'no variants'}")
+        raise UserError(f"there is nothing to compare: {'; '.join(notes) or 'no variants'}")
     metric, reference = common_metric(runs), next((r for r in runs if not r.failed), runs[0])
     there = read_example_scores(reference.folder)
     differences = [
@@ -78,7 +78,7 @@ def compare_runs(
     for index, p in zip(tested, holm([differences[i].p for i in tested]), strict=True):
         differences[index] = dataclasses.replace(differences[index], p_adjusted=p)
     pairs = [pair for pair in zip(runs, differences, strict=True) if pair[0] is not reference]
-    notes = [*missing, *filter(None, (_state(run, metric) for run in runs)), *warnings(runs)]
+    notes += [*filter(None, (_state(run, metric) for run in runs)), *warnings(runs)]
     notes += _notes_on_numbers([(run, d) for run, d in pairs if d], reference)
     conclusions = [conclude(run, reference, d, metric, smallest_effect) for run, d in pairs]
     entries = speedups(runs, reference, metric, match) if match else ()

@@ -19,6 +19,7 @@ from tlite.comparison.flops import (
     parameter_shapes,
     without_gradient,
 )
+from tlite.comparison.search_space import describe_change
 from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, printable
@@ -131,12 +132,14 @@ def _initial_values(run: RunSummary) -> tuple:
 
 
 def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]]:
-    """Return runs and variants of studies in order, and a sentence for each one without a run.
+    """Return runs and variants of studies in order, with notes on the variants.
+
+    The notes name variants without a run, and the values that tuning has chosen.
 
     Raises:
         UserError: a folder is neither a run nor a study, or can't be read.
     """
-    runs, missing = [], []
+    runs, notes = [], []
     for folder, name in zip(folders, _short_names(folders), strict=True):
         if not is_study(folder):
             runs.append(_read(folder, name))
@@ -146,10 +149,13 @@ def read_summaries(folders: Sequence[Path]) -> tuple[list[RunSummary], list[str]
             label, run_folder = study + variant.name, folder / variant.run
             if (run_folder / RUN).is_file():
                 runs.append(_read(run_folder, label, variant.failed or ""))
+                if variant.tuned is not None:
+                    notes.append(f"{label} was tuned: {describe_change(variant.tuned)}")
+                notes += [f"{label}: {warning}" for warning in variant.tuning_warnings]
             else:
                 why = "has not begun" if variant.failed is None else f"failed: {variant.failed}"
-                missing.append(f"{label} {why}")
-    return runs, missing
+                notes.append(f"{label} {why}")
+    return runs, notes
 
 
 def _short_names(folders: Sequence[Path]) -> list[str]:

@@ -383,11 +383,6 @@ def report(study: Study) -> None:
 
         print()
         compare([study.folder])
-        for variant in study.variants:
-            if variant.tuned is not None:
-                print(printable(f"{variant.name} was tuned: {variant.tuned}"))
-            for warning in variant.tuning_warnings:
-                print(printable(f"warning: {variant.name}: {warning}"), file=sys.stderr)
     distributed.broadcast_from_process0(lambda: None)  # the others wait while process 0 compares
     if failed:
         raise UserError(
