@@ -75,6 +75,8 @@ MISTAKES = {
     COPY + "--special_tokens.pad_id 5": "special_tokens.pad_id is the tokenizer's, 0",
     COPY + "--bleu-sentences 0": "exact_match needs bleu_sentences",
     "train reviews_demo --best-metric bleu": "has no metric bleu: --best-metric loss or accuracy",
+    "train demo --trials 4": "--trials and --tuning-seeds need --tune-each",
+    "train demo --vary width 8 16 --tuning-seeds 2": "--tuning-seeds need --tune-each",
     "launch": "launch needs a command to train",
     "launch -n 2 evaluate run": "launch needs a command to train",
     "launch -n 0 train demo": "-n must be at least 1, not 0",

@@ -157,6 +157,15 @@ def test_a_trunk_serves_several_budgets_bit_for_bit(seeds, tmp_path, monkeypatch
     assert message == f"--steps 9 decays from step 6, before the trunk of {run}, step 7"
 
 
+def test_the_new_run_of_a_trunk_gets_the_named_folder(classifier, tmp_path):
+    trunk = trained(wsd(1), tmp_path / "trunk", 10).dir.path
+    run = Run.open(trunk, steps=12, new_dir=str(tmp_path / "new"))
+    assert (run.dir.path, config(tmp_path / "new")["origin"]["step"]) == (tmp_path / "new", 7)
+    message = complaint(Run.open, trunk, steps=10, new_dir=tmp_path / "other")
+    assert message.startswith(f"--run {tmp_path / 'other'} is for the new run of a wsd run")
+    assert not (tmp_path / "other").exists()
+
+
 def test_patience_does_not_count_where_a_run_had_ended():
     validations = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
     for end, scores in ((5, [1 / 2, 1 / 4, 1 / 5]), (9, [1 / 2, 1 / 4, 1 / 6])):

@@ -148,3 +148,63 @@ def test_folders_that_are_not_shared_are_refused_by_all(tmp_path):
     assert ends[0][2] == ends[1][2]
     assert ends[0][2].startswith("tlite: process 1 does not see the run folder run of process 0")
     assert not list(tmp_path.glob("host*/run/checkpoints/*"))
+
+
+TUNED = """
+from tlite.data import SyntheticReviews
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import LogisticConfig
+from tlite.training import TrainingConfig
+
+experiment = ClassifierExperiment(
+    "tuned",
+    SyntheticReviews(reviews=60),
+    Words(min_document_frequency=1),
+    LogisticConfig(context=12),
+    TrainingConfig(steps=8, batch_size=8, evaluate_every=4),
+)
+"""
+TUNE = "--vary learning-rate 1e-4..1 --trials 2 --tuning-seeds 1 --run tuning"
+
+
+def tune(folder, *words):
+    (folder / "tuned.py").write_text(TUNED)
+    words = "tlite", "tune", "tuned.py", *TUNE.split(), *words
+    return Running(*words, folder=folder, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """Return the ledger of a tuning in one process."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with tune(folder) as running:
+        assert running.end()[0] == 0
+    return ledger(folder / "tuning")
+
+
+def ledger(tuning):
+    """Return the lines of a tuning's ledger without the seconds."""
+    lines = (tuning / "trials.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": None} for line in lines]
+
+
+def test_a_tuning_resumed_after_sigkill_has_the_same_ledger(tuned, tmp_path):
+    with tune(tmp_path) as running:
+        running.wait_until(lambda: any(tmp_path.glob("tuning/*/checkpoints/*")))
+        running.process.kill()
+        assert running.end()[0] == -signal.SIGKILL
+    assert not (tmp_path / "tuning" / "trials.jsonl").exists()
+    with tune(tmp_path, "--resume", "auto") as running:
+        assert running.end()[0] == 0
+    assert ledger(tmp_path / "tuning") == tuned
+
+
+def test_two_processes_choose_the_values_that_one_chooses(tuned, tmp_path):
+    address = f"localhost:{free_port()}"
+    options = "--coordinator", address, "--processes", 2, "--process"
+    with tune(tmp_path, *options, 0) as first, tune(tmp_path, *options, 1) as second:
+        assert [running.end()[0] for running in (first, second)] == [0, 0]
+    together = ledger(tmp_path / "tuning")
+    for line, expected in zip(together, tuned, strict=True):
+        np.testing.assert_allclose(line["loss"], expected["loss"], atol=1e-4)
+        assert {**line, "loss": 0} == {**expected, "loss": 0}

@@ -162,10 +162,11 @@ class Train(ProfileOptions):
     tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
     """Tune an option for each variant before it is trained, with the same number of trials, as by
     tlite tune: --tune-each learning-rate 1e-4..1e-1."""
-    trials: int = 8
-    """Number of points that --tune-each tries for each variant."""
-    tuning_seeds: int = 3
-    """Number of seeds of each trial: the experiment's --seed + 10,000, + 10,001, ..."""
+    trials: int | None = None
+    """Number of points that --tune-each tries for each variant; None: 8."""
+    tuning_seeds: int | None = None
+    """Number of seeds of each of its trials: the experiment's --seed + 10,000, + 10,001, ...; None:
+    3."""
     run: Path | None = None
     """Folder to create for the run; None: runs/NAME/TIME."""
     resume: Literal["never", "auto", "must"] = "never"
@@ -185,7 +186,9 @@ class Resume(ProfileOptions):
     with them."""
     steps: int | None = None
     """New total number of steps; not for a cosine schedule. A wsd run whose learning rate decays
-    already stays as it is: a new run in runs/NAME/TIME goes on from the step before the decay."""
+    already stays as it is: a new run goes on from the step before the decay."""
+    run: Path | None = None
+    """Folder to create for this new run; None: runs/NAME/TIME."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Study: failed variant to try again; may be repeated."""
 
@@ -198,9 +201,10 @@ class Resume(ProfileOptions):
                 raise UserError("--retry is for a study")
             from tlite.runs.run import Run
 
-            Run.open(folder, steps=self.steps).train(profile=self.profile)
-        elif self.steps is not None or self.profile:
-            raise UserError("--steps and --profile are for a run: name one in the study")
+            run = Run.open(folder, steps=self.steps, new_dir=self.run)
+            run.train(profile=self.profile)
+        elif self.steps is not None or self.profile or self.run is not None:
+            raise UserError("--steps, --run and --profile are for a run: name one in the study")
         else:
             from tlite.runs.study import resume_study
 
@@ -300,6 +304,8 @@ def run_train(words: list[str]) -> None:
         print_help(Train, experiment, f"tlite train {name}", about)
     read = partial(read_experiments, experiment, variants, words, options.vary, options.only)
     experiments = distributed.raise_in_all_processes(read)
+    if not options.tune_each and (options.trials, options.tuning_seeds) != (None, None):
+        raise UserError("--trials and --tuning-seeds need --tune-each NAME LOW..HIGH")
     if len(experiments) == 1:
         if options.tune_each:
             raise UserError("--tune-each is for a study: use tlite tune for a single experiment")

@@ -294,12 +294,19 @@ class Run(abc.ABC):
         return run
 
     @staticmethod
-    def open(dir: str | Path, *, steps: int | None = None, trust: bool = False) -> "Run":
+    def open(
+        dir: str | Path,
+        *,
+        steps: int | None = None,
+        new_dir: str | Path | None = None,
+        trust: bool = False,
+    ) -> "Run":
         """Open the run in a folder with the data that it was trained on.
 
         Args:
             steps: new total number of steps. If the learning rate of the schedule wsd decays
-                already, a new run in runs/NAME/TIME goes on from the step before the decay.
+                already, a new run goes on from the step before the decay.
+            new_dir: folder to create for such a new run; None: runs/NAME/TIME.
             trust: execute the run's copy of user code, even if this user has not trained with it.
 
         Raises:
@@ -311,6 +318,11 @@ class Run(abc.ABC):
         experiment, trunk = run_dir.experiment, None
         if steps is not None:
             experiment, trunk = with_steps(run_dir, steps)
+        if new_dir is not None and trunk is None:
+            raise UserError(
+                f"--run {new_dir} is for the new run of a wsd run with other --steps: {dir} itself "
+                "is resumed"
+            )
         experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)
         kind = run_class(experiment)
@@ -325,7 +337,7 @@ class Run(abc.ABC):
         splits = kind.split(experiment, tokenizer, data)
         built = Built(experiment, tokenizer, *splits, fingerprint)
         if trunk is not None:
-            return Run.start(built, trunk=trunk)
+            return Run.start(built, None if new_dir is None else Path(new_dir), trunk)
         run = kind(run_dir, built)
         if steps is not None and distributed.is_process0():
             path = run_dir.path / RUN
