@@ -139,9 +139,10 @@ SEED ?= 0
 attack: .venv/test
 	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
 
-# Check links, commands, Python and figures of README and RESULTS, in a few minutes.
+# Check links, commands, Python and figures of README, RESULTS and the guides, in a few minutes.
 readme: .venv/test
-	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py
+	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py \
+		tests/system/test_guides.py
 
 pictures: .venv/test
 	.venv/bin/python -m experiments.tools.pictures $(OPTIONS)

@@ -1,4 +1,4 @@
-"""Check links, commands and figures of README and RESULTS: `make readme`.
+"""Check links, commands and figures of README, RESULTS and the guides: `make readme`.
 
 RESULTS' tables are those that experiments/tools/tables.py writes. Figures in README's table of
 commands must occur in the log of the command: `make record-trec` in record-trec.log. Published
@@ -21,8 +21,9 @@ from experiments.tools import tables as results
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 NAMES = "README.md", "CHANGELOG.md", "experiments/LOG.md", "experiments/RESULTS.md"
-DOCUMENTS = [ROOT / name for name in (*NAMES, "notebooks/README.md", "tests/README.md")]
-DOCUMENTS += sorted((ROOT / "notebooks" / "guides").glob("*.md"))
+GUIDES = sorted(ROOT.glob("notebooks/guides/*.md"))
+OTHERS = [ROOT / name for name in (*NAMES, "notebooks/README.md", "tests/README.md")]
+DOCUMENTS = [*OTHERS, *GUIDES]
 FRONT, FIGURES = ROOT / "README.md", ROOT / "experiments" / "RESULTS.md"
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 COMMAND = re.compile(r"make [a-z]|tlite [a-z]|python -m \w|pip install |\.ci/")
@@ -73,7 +74,7 @@ def fenced(text: str) -> list[str]:
 def commands(text: str) -> list[str]:
     """Return the commands in fenced blocks and between backticks, without comments."""
     lines = fenced(text) + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
-    lines = [re.sub(r"^(\w+=\S+ )*(?:\.venv/bin/)?", "", line.strip()) for line in lines]
+    lines = [re.sub(r"^(?:srun )?(\w+=\S+ )*(?:\.venv/bin/)?", "", line.strip()) for line in lines]
     lines = [re.split(r"\s{2,}|\s#\s", line)[0] for line in lines]  # without the description
     return list(dict.fromkeys(line for line in lines if COMMAND.match(line)))
 
@@ -105,9 +106,9 @@ def command_error(command: str, targets: set[str]) -> str | None:
     if words[0] == "launch" and "train" in words:
         words = words[words.index("train") :]
     name = words[0]
-    if words[:2] == ["train", "--resume"]:
+    if words[1:2] == ["--resume"]:
         name += " --resume RUN"
-    elif name in ("train", "plan"):  # help lists the options of the experiment, here or in demo
+    elif name in ("train", "tune", "plan"):  # its help lists the options of the experiment
         experiment = words[1] if len(words) > 1 and words[1].islower() else "demo"
         name += " demo" if experiment.endswith(".py") else f" {experiment}"
     if not (text := help_text(name)):
@@ -186,6 +187,6 @@ def check() -> list[str]:
     errors = results_errors(FIGURES.read_text(encoding="utf-8"))
     for document in DOCUMENTS:
         errors += broken_links(document)
-    for document in (FRONT, FIGURES):
+    for document in (FRONT, FIGURES, *GUIDES):
         errors += unknown_commands(document)
     return [*errors, *unproven_figures(FRONT)]

@@ -33,6 +33,8 @@ from tlite.training.config import UpdateConfig
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
+GUIDES = [ROOT / "notebooks" / "guides" / "README.md"]
+GUIDES += sorted(GUIDES[0].parent.glob("[a-z]*.md"))
 TABLE = ROOT / "notebooks" / "README.md"  # of equations and their functions
 DOCUMENTS = "README.md", "CHANGELOG.md", "experiments/RESULTS.md", "experiments/LOG.md"
 PACKAGE = griffe.load("tlite", search_paths=[ROOT])
@@ -51,6 +53,7 @@ def on_config(config):
     notebooks = ["notebooks/README.md", *map(uri, NOTEBOOKS)]
     config.nav = [
         {"tlite": ["README.md", "contracts.md", "options.md", "CHANGELOG.md"]},
+        {"Guides": [*map(uri, GUIDES)]},
         {"Notebooks": notebooks},
         {"API": [{name: uri(ROOT / name.replace(".", "/"))} for name in PACKAGES]},
         {"Results": ["experiments/RESULTS.md", "experiments/LOG.md"]},
@@ -60,7 +63,7 @@ def on_config(config):
 def on_files(files, config):
     pages = {uri(ROOT / name.replace(".", "/")): api(name) for name in PACKAGES}
     pages |= {"contracts.md": contracts(), "options.md": options()}
-    paths = [TABLE, *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
+    paths = [TABLE, *(ROOT / name for name in DOCUMENTS), *GUIDES, *NOTEBOOKS]
     while paths:
         path = paths.pop()
         if (name := uri(path)) in pages:
