@@ -29,7 +29,7 @@ def test_a_corpus_of_bytes_and_one_of_characters(works, source):
     assert message.splitlines()[-1] == "out: 257 different tokens, as uint16"
     works(f"{line} characters", out="other")
     manifest = Corpus("other").manifest()
-    assert manifest.tokenizer.kind == "characters"
+    assert (manifest.tokenizer.kind, manifest.end_id) == ("characters", None)
     assert manifest.splits["training"].bytes == manifest.splits["training"].tokens
 
 

@@ -26,12 +26,11 @@ from tests.helpers.preparing import (
 )
 from tests.helpers.python import python
 from tests.helpers.tokenizers import beginning_with_a_space, byte_level
-from tlite.data.documents import Source, list_units, sample_texts, split_documents
+from tlite.data.documents import Source, list_units, sample_texts
 from tlite.data.prepare import load_encoder
 from tlite.data.tables import hash_split
 from tlite.errors import Interrupted
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.text import CharTokenizer
 
 datasets = pytest.importorskip("datasets")
 tokenizers = pytest.importorskip("tokenizers")
@@ -87,14 +86,6 @@ def test_json_lines_give_each_document_once(tmp_path_factory, texts, size, fract
         assert [chunk.split for chunk in chunks] == [hash_split(c.text, fraction) for c in chunks]
 
 
-@given(st.text(LETTERS), st.integers(1, 20))
-def test_chunks_of_a_long_document_are_the_document(text, max_size):
-    chunks = list(split_documents([text], 0.5, max_size))
-    assert "".join(chunk.text for chunk in chunks) == text
-    assert all(0 < len(chunk.text) <= max_size for chunk in chunks)
-    assert [c.ends for c in chunks] == [False] * (len(chunks) - 1) + [True] * bool(chunks)
-
-
 def as_gzip(path: Path) -> Path:
     compressed = path / "a.jsonl.gz"
     compressed.write_bytes(gzip.compress(write_json_lines(path / "a.jsonl", TEXTS).read_bytes()))
@@ -141,19 +132,11 @@ def test_all_formats_give_the_same_documents(tmp_path, capsys, make):
     assert ("README.md" in capsys.readouterr().err) == (make == as_folder)  # skipped
 
 
-def test_hub_dataset_is_streamed_by_shards(tmp_path, monkeypatch):
-    """The hub can't be reached here: `datasets` opens a folder by the name."""
-    folder, load = tmp_path / "hub", datasets.load_dataset
-    folder.mkdir()
-    for number in range(3):
-        write_json_lines(folder / f"{number}.jsonl", TEXTS[number::3])
-
-    def by_name(name, *arguments, **settings):
-        assert (name, arguments, settings) == ("some/set", ("small",), settings)
-        assert settings["streaming"]
-        return load(str(folder), **settings)
-
-    monkeypatch.setattr(datasets, "load_dataset", by_name)
+def test_hub_dataset_is_streamed_by_shards(monkeypatch):
+    rows = datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset(num_shards=3)
+    calls = {("some/set", "small", "train", True): rows}
+    load = lambda name, subset, split, streaming: calls[name, subset, split, streaming]  # noqa: E731
+    monkeypatch.setattr(datasets, "load_dataset", load)
     info = SimpleNamespace(sha="a")
     monkeypatch.setattr("huggingface_hub.dataset_info", lambda _: info)
     assert len(list_units(Source("some/set", subset="small"))) == 3
@@ -234,12 +217,15 @@ def test_tokens_are_those_of_the_whole_text(tmp_path, monkeypatch, family, unit_
 
 @pytest.mark.parametrize("unit_bytes", [50, 700, 10**6])
 def test_units_do_not_change_the_tokens(tmp_path, unit_bytes):
-    path = write_json_lines(tmp_path / "a.jsonl", TEXTS)
-    prepare_corpus(path, "whole")
-    prepare_corpus(path, "other", unit_bytes=unit_bytes)
+    compressed = as_gzip(tmp_path)
+    prepare_corpus("a.jsonl", "whole")
+    prepare_corpus("a.jsonl", "other", unit_bytes=unit_bytes)
+    prepare_corpus(compressed, "compressed", unit_bytes=unit_bytes)
     files = read_files("whole")
     assert files.keys() == {"corpus.json", "tokenizer.json", "train.bin", "val.bin"}
     assert read_files("other") == files
+    for name in ("train.bin", "val.bin"):
+        assert read_files("compressed")[name] == files[name]
 
 
 def test_manifest_counts_tokens_documents_and_bytes(tmp_path):
@@ -253,16 +239,6 @@ def test_manifest_counts_tokens_documents_and_bytes(tmp_path):
         assert split.bytes == sum(len(text.encode()) for text in documents)
         assert split.tokens == split.bytes + split.documents
     assert manifest.source["name"] == str(tmp_path / "a.jsonl")
-
-
-def test_character_corpus_has_no_end_token(tmp_path):
-    path = write_json_lines(tmp_path / "a.jsonl", ["ab", "", "ca"] * 9)
-    make = lambda texts: CharTokenizer("".join(set().union(*texts(None))))  # noqa: E731
-    settings = {"tokenizer": ("characters", make), "validation_fraction": 0.0}
-    corpus = prepare_corpus(path, "out", **settings)
-    assert read_ids(corpus).tolist() == [0, 1, 2, 0] * 9
-    assert corpus.manifest().end_id is None
-    assert CharTokenizer.load(corpus.manifest().tokenizer.path).characters[:3] == "abc"
 
 
 def test_learned_tokenizer_sees_the_training_split_only(tmp_path):
@@ -401,16 +377,11 @@ def test_other_commands_sources_and_processes_do_not_resume(interrupted):
     assert "its source has changed" in message
 
 
-def test_command_that_failed_at_once_can_be_corrected(tmp_path):
-    path = write_json_lines(tmp_path / "a.jsonl", TEXTS)
-    assert "has no column 'body'" in complaint(prepare_corpus, path, "out", field="body")
-    assert sorted(read_documents(prepare_corpus(path, "out"))) == sorted(TEXTS)
-
-
-def test_full_disk_is_an_error(tmp_path, monkeypatch):
+def test_command_that_failed_at_once_can_be_repeated(tmp_path, monkeypatch):
     path = write_json_lines(tmp_path / "a.jsonl", TEXTS)
     with error_at_batch(monkeypatch, 0, OSError(28, os.strerror(28))):
         assert os.strerror(28) in complaint(prepare_corpus, path, "out")
+    assert "has no column 'body'" in complaint(prepare_corpus, path, "out", field="body")
     assert sorted(read_documents(prepare_corpus(path, "out"))) == sorted(TEXTS)
 
 

@@ -1,4 +1,4 @@
-"""Where examples come from, and how they become batches."""
+"""Sources of examples, and their splits and windows."""
 
 from tlite.data.corpus import Corpus, Tokens
 from tlite.data.examples import Example, LabelledText, Pair, ParallelText

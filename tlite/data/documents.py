@@ -142,19 +142,17 @@ def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
                 break
 
 
-def split_documents(
-    texts: Iterable[str], fraction: float, max_size: int = CHUNK_SIZE
-) -> Iterator[Chunk]:
+def split_documents(texts: Iterable[str], fraction: float) -> Iterator[Chunk]:
     """Yield documents with their splits; long ones are cut at ends of lines, empty ones left out.
 
     Args:
-        max_size: characters of a chunk.
+        fraction: that of the validation split.
     """
     for text in texts:
         split, begin = hash_split(text, fraction), 0
-        while len(text) - begin > max_size:
-            line_end = text.rfind("\n", begin, begin + max_size)
-            size = len(text[begin : max(line_end, begin)].rstrip()) or max_size
+        while len(text) - begin > CHUNK_SIZE:
+            line_end = text.rfind("\n", begin, begin + CHUNK_SIZE)
+            size = len(text[begin : max(line_end, begin)].rstrip()) or CHUNK_SIZE
             yield Chunk(text[begin : begin + size], split, not begin, False)
             begin += size
         if text:
@@ -169,7 +167,8 @@ def _readable_files(path: Path) -> list[Path]:
     if path.is_dir():
         all_files = sorted(p for p in path.rglob("*") if p.is_file())
         files = [file for file in all_files if format_of(file) in READABLE_FORMATS]
-        if skipped := [str(file.relative_to(path)) for file in all_files if file not in files]:
+        others = (file for file in all_files if format_of(file) not in READABLE_FORMATS)
+        if skipped := [str(file.relative_to(path)) for file in others]:
             names = ", ".join(skipped[:MAX_NAMES]) + ", ..." * (len(skipped) > MAX_NAMES)
             warning = f"warning: {len(skipped):,} files of {path} are not read: {names}"
             print(printable(warning), file=sys.stderr)
@@ -196,12 +195,11 @@ def _file_units(source: Source, files: list[Path], unit_bytes: int) -> list[Unit
                 groups = range(opened.num_row_groups)
             units += (_row_unit(source, file, _parquet_rows, group) for group in groups)
         else:
-            length = sys.maxsize if is_gzip(file) else file.stat().st_size
-            starts = [0] if is_gzip(file) else range(0, length, unit_bytes)
-            units += (
-                _row_unit(source, file, _json_rows, start, min(start + unit_bytes, length))
-                for start in starts
-            )
+            ranges = [(0, sys.maxsize)]
+            if not is_gzip(file):
+                starts = range(0, file.stat().st_size, unit_bytes)
+                ranges = [(start, start + unit_bytes) for start in starts]
+            units += (_row_unit(source, file, _json_rows, *stretch) for stretch in ranges)
     return units
 
 
@@ -231,7 +229,7 @@ def _dataset_units(source: Source, is_saved: bool) -> list[Unit]:
 def _validation_start(path: Path, length: int, cut: int) -> int:
     """Return the position of the first line from `cut` on."""
     if not 0 < cut < length:
-        return max(cut, 0)
+        return cut
     with open_file(path) as file:
         return _next_line(file, cut)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tlite.data.examples import TableData
 from tlite.data.reading import (
     Split,
     data_folder,
@@ -21,7 +22,6 @@ from tlite.data.reading import (
     locate,
     read_text,
 )
-from tlite.data.table_data import TableData
 from tlite.data.tables import detect_column, is_saved_dataset
 from tlite.errors import UserError, printable
 from tlite.user_code import EXPERIMENTS, exec_file
@@ -79,7 +79,7 @@ class TextFile:
         if not self.path:
             raise UserError("no text: name a file with --path")
         if not self._is_table:
-            return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
+            return read_text(find(self.path))
         table = TableData(path=self.path).with_splits()  # only the training split of several
         texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))

@@ -75,21 +75,13 @@ def file_rows(
 def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield rows by the names in the first line or those given; empty lines are skipped."""
     csv.field_size_limit(2**31 - 1)  # a setting of the process: longer texts are valid anywhere
-    blank_lines, first = 0, ""
-    for first in lines:
-        if first.strip():
-            break
-        blank_lines += 1
-    if not first.strip():
-        raise UserError(f"{path} is empty")
+    if not (first := next(lines, "")).strip():
+        raise UserError(f"{path} has no columns in its first line")
     # Strict: an open quotation mark at the end is an error.
     settings: dict[str, Any] = {"delimiter": next((d for d in ",;\t" if d in first), ",")}
     if suffix_of(path) == ".tsv":
         settings = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    rows, line = (
-        csv.reader(itertools.chain([first], lines), strict=True, **settings),
-        blank_lines + 1,
-    )
+    rows, line = csv.reader(itertools.chain([first], lines), strict=True, **settings), 1
     _check_distinct(names, path)
     try:
         for cells in rows:
@@ -100,7 +92,7 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
                 raise UserError(f"{path} is not a table: {fault}")
             elif len(cells) > 1 or any(map(str.strip, cells)):
                 yield dict(itertools.zip_longest(names, cells))
-            line = blank_lines + rows.line_num + 1
+            line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path} is not a table: from line {line} on, {error}") from error
 
