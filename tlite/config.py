@@ -6,7 +6,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from tlite.user_code import describe_code, find_code, is_user_code
 
@@ -29,19 +29,18 @@ class Config:
         sizes: at least 1, or None.
         counts: at least 0.
         positive: finite numbers above 0, or None.
+        nonnegative: finite numbers of at least 0, or None.
         rates: dropout rates, in [0, 1).
     """
 
-    _sizes = _counts = _positive = _rates = ""
+    _checks: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("sizes", "counts", "positive", "nonnegative", "rates"), ""
+    )
 
-    def __init_subclass__(
-        cls, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = "", **kwargs
-    ):
-        super().__init_subclass__(**kwargs)
-        cls._sizes += f" {sizes}"
-        cls._counts += f" {counts}"
-        cls._positive += f" {positive}"
-        cls._rates += f" {rates}"
+    def __init_subclass__(cls, **checks: str):
+        if unknown := checks.keys() - cls._checks.keys():
+            raise TypeError(f"{cls.__name__}: unknown checks {unknown}")
+        cls._checks = {n: f"{names} {checks.get(n, '')}" for n, names in cls._checks.items()}
 
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
@@ -52,18 +51,23 @@ class Config:
                     from_dict(field.type, getattr(self, field.name))
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
-        for name in self._sizes.split():
+        checks = {kind: names.split() for kind, names in self._checks.items()}
+        for name in checks["sizes"]:
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
-        for name in self._counts.split():
+        for name in checks["counts"]:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
             check_size(name, max(getattr(self, name), 1))
-        for name in self._positive.split():
+        for name in checks["positive"]:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, not {value}")
-        for name in self._rates.split():
+        for name in checks["nonnegative"]:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must not be negative or infinite, not {value}")
+        for name in checks["rates"]:
             if not 0 <= getattr(self, name) < 1:
                 label = "dropout rate" if name == "dropout" else name.replace("_", " ")
                 raise ValueError(f"the {label} must be in [0, 1), not {getattr(self, name)}")

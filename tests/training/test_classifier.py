@@ -95,13 +95,6 @@ def test_epoch_and_index_do_not_overflow(step, size, num_examples):
     assert (int(computed[0]) % 2**32, int(computed[1])) == (epoch % 2**32, index)
 
 
-def test_an_epoch_beyond_2_to_31_examples_has_every_example():
-    data, step, size = (np.arange(7)[:, None], np.arange(7)), 2**30 + 3, 7
-    assert step * size % 7 == 0
-    _, labels = draw(data, jax.random.key(1), jnp.int32(step), size)
-    np.testing.assert_array_equal(np.sort(labels), np.arange(7))
-
-
 def test_the_order_differs_by_epoch_and_by_key():
     data = np.arange(50)[:, None], np.arange(50)
     both = [(jax.random.key(seed), epoch) for seed in (0, 1) for epoch in (0, 1)]
@@ -109,24 +102,6 @@ def test_the_order_differs_by_epoch_and_by_key():
 
 
 # Batches of evaluation
-
-
-@pytest.mark.parametrize(
-    ("number", "size", "shards", "sentences"), [(7, 3, 2, None), (8, 8, 4, 2), (5, 16, 1, 2)]
-)
-def test_batches_hold_every_text_once_and_weigh_padding_zero(number, size, shards, sentences):
-    data = texts(number, sentences=sentences)
-    batches = in_batches((*data, np.ones(number, np.float32)), size, shards)
-    tokens, labels, weights = jax.device_get(batches)
-    batch_size = labels.shape[1]
-    assert batch_size % shards == 0
-    assert size <= batch_size < size + shards
-    assert weights.shape == labels.shape == tokens.shape[:2]
-    assert labels.size < number + batch_size
-    flat = [a.reshape(-1, *a.shape[2:]) for a in (tokens, labels)]
-    for rows, expected in zip(flat, data, strict=True):
-        np.testing.assert_array_equal(rows[:number], expected)
-    np.testing.assert_array_equal(weights.ravel(), np.arange(labels.size) < number)
 
 
 @pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (7, 4)])
@@ -191,21 +166,6 @@ def test_a_texts_probability_is_the_parabolic_average():
     assert float(sums["accuracy"][0]) == (joined.argmax(-1) == labels).sum()
 
 
-def test_sentences_that_are_padding_change_nothing():
-    tokens, labels = texts(9, classes=2, sentences=3)
-    padded = np.concatenate([tokens, np.full((9, 2, CONTEXT), -1, np.int32)], axis=1)
-    model, task, labels = logistic(2), task_of(2), jnp.asarray(labels)
-
-    @jax.jit
-    def results(tokens):
-        evaluation = task.evaluate(model, (tokens, labels, jnp.ones(9)))
-        loss = task.loss(model, (tokens, labels), None)
-        return class_logits(model, tokens), evaluation, loss
-
-    assert_close = partial(np.testing.assert_allclose, rtol=1e-5)
-    jax.tree.map(assert_close, results(tokens), results(padded))
-
-
 @pytest.mark.parametrize("logit", [100.0, -100.0])
 def test_certain_sentences_have_a_finite_loss_and_gradient(logit):
     logits = np.array([[0.0, logit], [0.0, logit]], np.float32)
@@ -220,16 +180,3 @@ def test_certain_sentences_have_a_finite_loss_and_gradient(logit):
     assert np.isfinite(value)
     assert (value > 0) == (logit > 0)
     assert np.isfinite(gradient).all()
-
-
-def test_a_text_without_sentences_is_undecided_and_not_trained_on():
-    tokens = jnp.asarray(np.full((1, 3, CONTEXT), -1, np.int32))
-    model = logistic(2)
-    np.testing.assert_allclose(np.exp(log_softmax(joined_of(model, tokens))), [[0.5, 0.5]])
-
-    @jax.jit
-    @jax.grad
-    def gradient(model):
-        return task_of(2).loss(model, (tokens, jnp.ones(1, int)), None)["loss"][0]
-
-    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient(model)))

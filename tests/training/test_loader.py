@@ -187,12 +187,3 @@ def test_a_grain_mixture_trains_and_resumes_bit_for_bit():
     trainer = grain_trainer()
     resumed, _ = trainer.train(trainer.place(state), 5, 7)
     jax.tree.map(np.testing.assert_array_equal, resumed.parameters, undisturbed)
-
-
-def test_batches_of_a_grain_mixture_depend_on_seed_and_step():
-    every = grain_trainer().loader.batches(0, 12)
-    np.testing.assert_array_equal(grain_trainer().loader.batches(7, 1)[:, 0], every[:, 7])
-    assert (grain_trainer(seed=1).loader.batches(0, 12) != every).any()
-    rows = np.asarray(every[0, :12]).reshape(-1, 9)
-    assert ((rows < 5).all(1) | (rows >= 6).all(1)).all()
-    assert np.mean(rows < 5) == pytest.approx(0.75)

@@ -151,12 +151,6 @@ def test_only_cross_entropies_have_a_perplexity(train, tmp_path):
     assert has_perplexity == {"training": False, "validation": True}
 
 
-def test_the_last_checkpoints_and_the_best_are_kept(train, tmp_path):
-    train(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], max_to_keep=3)
-    assert validated_steps(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
-    assert saved_steps(tmp_path / "run") == [4, 8, 10, 12]
-
-
 # The order of dispatching, reading, writing and saving
 
 
@@ -388,15 +382,6 @@ def replace_losses(monkeypatch):
         monkeypatch.setattr("tlite.training.loop.validate", validated)
 
     return replace
-
-
-def test_divergence_ends_the_run_and_names_the_best_checkpoint(train, tmp_path, monkeypatch):
-    diverge_at(monkeypatch, 6)
-    message = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
-    with pytest.raises(RunFailed, match=rf"{message}best checkpoint: step 4 in .*points$"):
-        train(tmp_path / "run", [0.1, 0.2])
-    losses = [line["loss"] for line in read_lines(tmp_path / "run") if line["split"] == "training"]
-    assert [loss is None for loss in losses] == [False] * 5 + [True]
 
 
 def test_an_infinite_validation_is_the_worst_and_ends_nothing(train, tmp_path, replace_losses):

@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tlite.models import CausalLM, GeneratorConfig
 from tlite.models.parameters import named_arrays
@@ -31,7 +29,6 @@ from tlite.training.optimizers import (
     parameter_rules,
 )
 from tlite.training.precision import with_precision
-from tlite.training.schedules import SCHEDULES as SCHEDULE_WORDS
 from tlite.training.schedules import schedule
 
 CONFIG = TrainingConfig(
@@ -51,6 +48,8 @@ HALF = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 2))
 SCHEDULES = [
     ({}, {0: 0.1, 4: 0.5, 9: 1, 10: 1, 55: HALF, 100: 0.1, 1000: 0.1}),
     ({"schedule": "constant"}, {4: 0.5, 9: 1, 10: 1, 99: 1}),
+    # "Attention is all you need", eq. 3, over its peak
+    ({"schedule": "inverse_sqrt"}, {4: 0.5, 9: 1, 10: 1, 40: 0.5, 90: 1 / 3}),
     ({"schedule": "inverse_sqrt", "warmup_steps": 0}, {0: 1, 3: 0.5, 99: 0.1}),
     ({"schedule": "linear"}, {4: 0.5, 9: 1, 10: 1, 55: 0.55, 100: 0.1, 1000: 0.1}),
     ({"schedule": "wsd"}, {4: 0.5, 9: 1, 10: 1, 80: 1, 90: 0.55, 100: 0.1, 1000: 0.1}),
@@ -64,45 +63,9 @@ def test_a_schedule_warms_up_to_its_peak_and_decays(changes, rates):
     assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
 
 
-@settings(max_examples=25)
-@given(
-    st.sampled_from([*SCHEDULE_WORDS]), st.integers(2, 300), st.integers(0, 20),
-    st.floats(0.0, 1.0), st.floats(0.0, 1.0),
-)  # fmt: skip
-def test_schedules_rise_to_the_peak_and_then_never_rise(word, steps, warmup, final, decay):
-    config = TrainingConfig(
-        steps=steps, schedule=word, warmup_steps=warmup, final_learning_rate=final,
-        decay_fraction=decay,
-    )  # fmt: skip
-    rates = {n: float(schedule(config, np.int32(n))) for n in {0, warmup, steps - 1, steps}}
-    assert rates[0] == pytest.approx(1 / max(warmup, 1), rel=1e-5)
-    assert rates[warmup] == pytest.approx(1, rel=1e-5)
-    if warmup < steps:
-        assert 1 + 1e-6 >= rates[steps - 1] >= rates[steps] - 1e-6
-    does_decay = word in ("cosine", "linear") or (word == "wsd" and decay > 0)
-    if does_decay and warmup < steps - 1:
-        # The last step is one step of the decay above the final rate.
-        assert rates[steps] == pytest.approx(final, abs=1e-6)
-        assert final == pytest.approx(1, abs=1e-4) or final < rates[steps - 1] < 1
-
-
-@pytest.mark.parametrize("word", sorted({*SCHEDULE_WORDS} - {"constant"}))
-def test_schedule_free_has_no_schedule(word):
-    with pytest.raises(ValueError, match=f"must be constant, not {word}"):
-        TrainingConfig(optimizer="schedule_free", schedule=word)
-
-
-@pytest.mark.parametrize("warmup", [1, 10, 400])
-def test_inverse_sqrt_is_the_schedule_of_2017_over_its_peak(warmup):
-    def original(number):  # "Attention is all you need", eq. 3; updates are counted from 1
-        return min(number**-0.5, number * warmup**-1.5)
-
-    # The warm-up's last update and the next one both have the peak.
-    for step in (0, warmup - 1, warmup, 2 * warmup, 3 * warmup, 16 * warmup):
-        number = step + 1 if step < warmup else step
-        expected = original(number) / original(warmup)
-        fraction = rate(step, schedule="inverse_sqrt", warmup_steps=warmup)
-        assert fraction == pytest.approx(expected, rel=1e-5)
+def test_schedule_free_has_no_schedule():
+    with pytest.raises(ValueError, match="must be constant, not cosine"):
+        TrainingConfig(optimizer="schedule_free", schedule="cosine")
 
 
 @functools.cache

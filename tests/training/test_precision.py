@@ -176,27 +176,6 @@ def test_auto_products_depend_on_precision_and_context(chosen, config, attention
     assert precision.choose_products(LogisticConfig(), chosen) == LogisticConfig()
 
 
-@pytest.mark.parametrize(("chosen", "error"), [("float32", 0.006), ("mixed", 0.03)])
-def test_a_named_attention_is_used_in_every_precision(chosen, error):
-    def make(attention):
-        config = dataclasses.replace(MODEL, context=130, attention=attention)
-        return CausalLM(config, rng=jax.random.key(0))
-
-    def logits_of(attention, parameters):
-        model = functools.partial(make, attention)
-        model = jax.tree.unflatten(jax.tree.structure(jax.eval_shape(model)), parameters)
-        return precision.with_precision(model, chosen)(jnp.arange(130) % 11)
-
-    parameters = jax.tree.leaves(jax.jit(lambda: make("exact"))())
-    logits = {
-        name: np.asarray(jax.jit(functools.partial(logits_of, name))(parameters))
-        for name in ("exact", "mixed", "auto")
-    }
-    np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
-    assert (logits["exact"] != logits["mixed"]).any()
-    np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=error)
-
-
 @pytest.mark.parametrize("product", ["exact", "mixed", "auto"])
 @pytest.mark.parametrize("make", [CausalLM, Seq2Seq])
 def test_a_tied_head_multiplies_in_the_precision_of_its_config(make, product):

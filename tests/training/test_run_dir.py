@@ -104,13 +104,6 @@ def test_a_config_that_could_not_be_read_back_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_integer_in_a_float_field_is_saved_unchanged(tmp_path):
-    training = dataclasses.replace(EXPERIMENT.training, clip_norm=2.0)
-    object.__setattr__(training, "clip_norm", 2)  # as a file that is not type-checked may have it
-    run = create(tmp_path / "run", dataclasses.replace(EXPERIMENT, training=training))
-    assert open_run(run.path, Experiment) == run
-
-
 def test_changed_source_and_libraries_are_warned_of(tmp_path, capsys):
     folder = create(tmp_path / "run").path
     content = json.loads((folder / "config.json").read_text())

@@ -127,19 +127,6 @@ def test_the_check_of_memory_counts_the_data(monkeypatch):
     trainer.check_fits()
 
 
-def test_the_check_of_memory_counts_no_frozen_gradients(monkeypatch):
-    config = dataclasses.replace(TRAINING, trainable="head.*")
-    trainer = Trainer(generator_task(MODEL), config, np.zeros(9, np.int32), jax.devices()[:1])
-    state = trainer.abstract_state
-    gradients = {n: a for n, a in state.parameters.items() if n.startswith("head.")}
-    needed = sharding.bytes_per_device((state, gradients)) + 36
-    monkeypatch.setattr(sharding, "free_memory", lambda: needed)
-    trainer.check_fits()
-    monkeypatch.setattr(sharding, "free_memory", lambda: needed - 1)
-    with pytest.raises(UserError, match="would need"):
-        trainer.check_fits()
-
-
 def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
     model = dataclasses.replace(MODEL, vocabulary_size=0)
     training = dataclasses.replace(TRAINING, batch_size=10**9)

@@ -22,7 +22,6 @@ from tlite.training import (
     generator_task,
     validation_batches,
 )
-from tlite.training.loop import validate
 from tlite.training.step import BATCH, fold_in
 
 TOKENS = np.random.default_rng(9).integers(0, 16, 500)
@@ -201,23 +200,6 @@ def test_sums_of_examples_are_in_order_and_add_up_on_any_devices(changes):
     assert np.unique(results[0]).size > results[0].size // 2
 
 
-def test_validation_does_not_depend_on_the_batch_size():
-    log_softmax = jax.jit(lambda model, tokens: jax.nn.log_softmax(model(tokens)))
-    padded = np.pad(TOKENS, (0, 5))  # to a multiple of the context
-    windows, targets = (a.reshape(-1, MODEL.context) for a in (padded[:-1], padded[1:]))
-    for num_devices, batch_size in ((4, 3), (1, 64)):
-        trainer = make_trainer(num_devices, **SEVERAL)
-        replicas = begin(trainer, make_trainer(**SEVERAL))
-        batches = validation_batches(TOKENS, MODEL.context, batch_size, trainer.num_shards)
-        assert batches[2].sum() == len(TOKENS) - 1
-        means = validate(trainer, replicas.parameters, batches)
-        for replica, model in enumerate(trainer.models(replicas.parameters)):
-            log_p = np.asarray(log_softmax(model, windows))
-            losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()
-            expected = losses[: len(TOKENS) - 1].mean()
-            assert means["loss"][replica] == pytest.approx(expected, abs=1e-5)
-
-
 HALF = {"learning_rate_factor": 0.5}
 WITHOUT_EFFECT = {
     "no such parameter": ({"trainable": "*.lora_*"}, "matches no parameter"),
@@ -284,7 +266,6 @@ def test_dropout_of_hidden_units_alone_is_on_in_training():
 
 # Norms among the metrics
 
-NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
 LOG_NORMS = {"log_norms": True, "clip_norm": 1e-3, "learning_rate": 1e-2, "optimizer": AdamW()} | {
     "model": dataclasses.replace(MODEL, dropout=0.0)
 }
@@ -317,14 +298,3 @@ def test_norms_are_of_the_unclipped_gradient_and_the_update():
     }
     for name, value in expected.items():
         np.testing.assert_allclose(history[name][0], value, rtol=1e-3)
-
-
-@pytest.mark.parametrize("changes", [{"batch_size": 2, "gradient_accumulation_steps": 4}, SHARDED])
-def test_norms_do_not_depend_on_devices_and_micro_batches(changes):
-    alone, divided = make_trainer(**LOG_NORMS), make_trainer(4, **LOG_NORMS | changes)
-    assert divided.num_shards > 1
-    _, expected = alone.train(begin(alone), 0, 3)
-    _, history = divided.train(begin(divided, alone), 0, 3)
-    assert expected.keys() >= NORMS
-    for name in NORMS:
-        np.testing.assert_allclose(history[name], expected[name], rtol=1e-3)

@@ -33,15 +33,8 @@ from tlite.training.precision import choose_products
 from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
 from tlite.training.tasks import classifier_task
 
-PEAK = {
-    "v4": 275e12,
-    "v5e": 197e12,
-    "v5p": 459e12,
-    "v6e": 918e12,
-    "a100": 312e12,
-    "h100": 989e12,
-    "h200": 989e12,
-}
+PEAK = {"v4": 275e12, "v5e": 197e12, "v5p": 459e12, "v6e": 918e12}
+PEAK |= {"a100": 312e12, "h100": 989e12, "h200": 989e12}
 """bfloat16 FLOP/s of one device by its data sheet, without sparsity."""
 
 TPU_KINDS = {"v4": "v4-8", "v5e": "v5litepod-8", "v5p": "v5p-8", "v6e": "v6e-8"}
@@ -84,9 +77,8 @@ def plan(
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
         raise UserError(f"--mesh {mesh} needs {number} devices, but there are {len(devices)}")
-    training = dataclasses.replace(experiment.training, fsdp_inner=fsdp_inner)
-    if training.precision == "auto":
-        training = dataclasses.replace(training, precision="mixed")
+    precision = experiment.training.precision.replace("auto", "mixed")
+    training = dataclasses.replace(experiment.training, fsdp_inner=fsdp_inner, precision=precision)
     model = choose_products(experiment.model, training.precision)
     planned = planned_trainer(model, training, devices[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
@@ -196,12 +188,16 @@ def print_layout(planned: Trainer, model: TransformerConfig, devices: str) -> No
 
 def print_parameters(planned: Trainer) -> None:
     """Print shape and rules of each parameter; equal lines of several blocks are merged."""
-    rules = parameter_rules(planned.config, planned.shapes)
-    lines = {
-        f"  {re.sub(r'[.][0-9]+[.]', '.*.', name):40s} {planned.shapes[name].shape!s:16s} {rule}": 0
-        for name, rule in rules.items()
-    }
-    print("parameters:", *lines, sep="\n")
+    lines = [
+        f"  {_pattern(name):40s} {planned.shapes[name].shape!s:16s} {rule}"
+        for name, rule in parameter_rules(planned.config, planned.shapes).items()
+    ]
+    print("parameters:", *dict.fromkeys(lines), sep="\n")
+
+
+def _pattern(name: str) -> str:
+    """Return the name of a parameter with * for the number of its block."""
+    return re.sub(r"\.\d+\.", ".*.", name)
 
 
 def print_memory(planned: Trainer, compiled: Any) -> None:
@@ -210,8 +206,8 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
     for name, size in bytes_on_a_device(planned, compiled).items():
         print(f"  {name:34s} {size / 2**30:8.2f} GiB")
     if unsharded := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
-        patterns = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in unsharded)
-        print(f"not sharded, as no axis is divisible: {', '.join(patterns)}")
+        patterns = ", ".join(dict.fromkeys(map(_pattern, unsharded)))
+        print(f"not sharded, as no axis is divisible: {patterns}")
     print("exchanged by a device in an update:")
     for kind, (count, size) in collectives(compiled.as_text()).items():
         print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")

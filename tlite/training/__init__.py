@@ -20,28 +20,17 @@ if TYPE_CHECKING:
     )
     from tlite.training.trainer import Trainer
 
-FILES = {
-    "LowRank": "tlite.models.low_rank",
-    "ParameterGroup": "tlite.training.config",
-    "TrainingConfig": "tlite.training.config",
-    "CrossEntropy": "tlite.training.losses",
-    "Focal": "tlite.training.losses",
-    "SGD": "tlite.training.optimizers",
-    "Adafactor": "tlite.training.optimizers",
-    "AdamW": "tlite.training.optimizers",
-    "Lion": "tlite.training.optimizers",
-    "Muon": "tlite.training.optimizers",
-    "ScheduleFree": "tlite.training.optimizers",
-    "Task": "tlite.training.step",
-    "TrainState": "tlite.training.step",
-    "classifier_task": "tlite.training.tasks",
-    "generator_task": "tlite.training.tasks",
-    "scores": "tlite.training.tasks",
-    "text_task": "tlite.training.tasks",
-    "token_losses": "tlite.training.tasks",
-    "validation_batches": "tlite.training.tasks",
-    "Trainer": "tlite.training.trainer",
+MODULES = {
+    "tlite.models.low_rank": "LowRank",
+    "tlite.training.config": "ParameterGroup TrainingConfig",
+    "tlite.training.losses": "CrossEntropy Focal",
+    "tlite.training.optimizers": "SGD Adafactor AdamW Lion Muon ScheduleFree",
+    "tlite.training.step": "Task TrainState",
+    "tlite.training.tasks": "classifier_task generator_task scores text_task token_losses "
+    "validation_batches",
+    "tlite.training.trainer": "Trainer",
 }
+FILES = {name: module for module, names in MODULES.items() for name in names.split()}
 """Module of each public name, imported (and JAX with it) at the first use of the name."""
 __all__ = [*FILES]
 

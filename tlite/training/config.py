@@ -1,7 +1,6 @@
 """Training config: loss, optimizer, schedule, batches, precision, checkpoints."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from tlite.training.optimizers import (
 )
 from tlite.training.schedules import SCHEDULES, resolve_schedule
 
+FUNCTION_FIELDS = "schedule", "optimizer", "loss", "init"
 Optimizer = AdamW | Muon | Lion | SGD | Adafactor | ScheduleFree | str | Callable
 
 
@@ -33,7 +33,7 @@ def word_field(default: Any, parse: Callable, words: Iterable[str]) -> Any:
 
 
 @dataclass(frozen=True)
-class ParameterGroup(Config, positive="learning_rate_factor"):
+class ParameterGroup(Config, positive="learning_rate_factor", nonnegative="weight_decay"):
     """Settings of the parameters whose dotted names match a pattern; None: the config's.
 
     The first group that matches a parameter decides. `tlite plan --parameters` lists the names.
@@ -52,8 +52,6 @@ class ParameterGroup(Config, positive="learning_rate_factor"):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must not be negative or infinite: {self.weight_decay}")
         if self.optimizer is not None:
             object.__setattr__(self, "optimizer", resolve_optimizer(self.optimizer))
         if isinstance(self.optimizer, ScheduleFree):
@@ -68,6 +66,7 @@ class UpdateConfig(
     sizes="steps batch_size gradient_accumulation_steps",
     counts="warmup_steps per_device_batch_size",
     positive="clip_norm",
+    nonnegative="learning_rate weight_decay aux_weight",
 ):
     """One update of the parameters: batches, loss, optimizer and schedule."""
 
@@ -131,6 +130,7 @@ class TrainingConfig(
     UpdateConfig,
     sizes="seeds evaluate_every max_to_keep fsdp_inner",
     counts="patience average_last",
+    nonnegative="save_every_minutes",
 ):
     """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
 
@@ -171,9 +171,6 @@ class TrainingConfig(
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("learning_rate", "weight_decay", "aux_weight", "save_every_minutes"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must not be negative or infinite")
         for name in ("final_learning_rate", "decay_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
@@ -184,8 +181,14 @@ class TrainingConfig(
         if self.best_weights and self.best_weights not in self.averages:
             needed = {"ema": "ema", "average": "average_last"}[self.best_weights]
             raise ValueError(f"best_metric {self.best_metric} needs {needed}")
-        _check_types(self)
-        for name, resolve in RESOLVE.items():
+        for name in ("groups", "trainable", "low_rank"):
+            try:
+                from_dict(self.__dataclass_fields__[name].type, getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        object.__setattr__(self, "groups", tuple(self.groups))
+        for name in FUNCTION_FIELDS:
+            resolve = self.__dataclass_fields__[name].metadata["parse"]
             object.__setattr__(self, name, resolve(getattr(self, name)))
         if isinstance(self.optimizer, ScheduleFree):
             if self.groups:
@@ -268,21 +271,9 @@ class TrainingConfig(
         return range(self.seed, self.seed + self.seeds)
 
 
-def _check_types(config: TrainingConfig) -> None:
-    """Raise a `ValueError` for groups, patterns or low-rank updates of another type."""
-    for name, expected in NESTED.items():
-        value = getattr(config, name)
-        try:
-            from_dict(TrainingConfig.__dataclass_fields__[name].type, value)
-        except ValueError as error:
-            raise ValueError(f"{name} must be {expected}, not {value!r:.60}") from error
-        if isinstance(value, list):
-            raise ValueError(f"{name} must be {expected}, not a list")
-
-
 def user_functions(config: Any) -> dict[str, Callable]:
     """Return the functions of a training config that are not tlite's, by field."""
-    functions = {name: getattr(config, name) for name in RESOLVE}
+    functions = {name: getattr(config, name) for name in FUNCTION_FIELDS}
     for i, group in enumerate(config.groups):
         functions |= {f"groups[{i}].{n}": getattr(group, n) for n in ("optimizer", "init")}
     known = OptimizerConfig, CrossEntropy, Focal, str, type(None)
@@ -310,17 +301,3 @@ def _has_code(value: Any) -> bool:
         return False
     is_code = "sha256" in value or value.get("kind") in ("library", "partial")
     return is_code or any(map(_has_code, value.values()))
-
-
-NESTED = {
-    "groups": "a tuple of ParameterGroup",
-    "trainable": "patterns in one str, separated by spaces, or None",
-    "low_rank": "a LowRank or None",
-}
-"""Types of fields in messages."""
-RESOLVE = {
-    "schedule": resolve_schedule,
-    "optimizer": resolve_optimizer,
-    "loss": resolve_loss,
-    "init": resolve_init,
-}

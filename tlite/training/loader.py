@@ -133,24 +133,20 @@ class PrefetchingLoader(Loader):
         sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
         step_bytes = sum(a.nbytes for a in jax.tree.leaves(example)) * int(np.prod(sizes))
         self.max_steps_per_call = int(max(1, min(max_steps, BUFFER_BYTES // step_bytes)))
-        axes, sharding = (
-            (sizes[0], self.max_steps_per_call, *sizes[1:]),
-            NamedSharding(mesh, self.specs),
-        )
+        self._axes = config.seeds, self.max_steps_per_call, *sizes[1:]
+        sharding = NamedSharding(mesh, self.specs)
         self.shapes = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct((*axes, *a.shape[1:]), a.dtype, sharding=sharding),
+            lambda a: jax.ShapeDtypeStruct((*self._axes, *a.shape[1:]), a.dtype, sharding=sharding),
             example,
         )
-        leaf = jax.tree.leaves(self.shapes)[0]
-        indices = sharding.addressable_devices_indices_map(leaf.shape).values()
+        indices = sharding.addressable_devices_indices_map(self._axes).values()
         self._shards = {self._shard(index) for index in indices}
         self._thread: ThreadPoolExecutor | None = None  # from the first call until `close`
         self._pending: dict[int, Future] = {}
 
     def _shard(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
         """Return the ranges of seeds and of a batch's rows in a device's part of the arrays."""
-        shape = jax.tree.leaves(self.shapes)[0].shape
-        return *index[0].indices(shape[0])[:2], *index[3].indices(shape[3])[:2]
+        return *index[0].indices(self._axes[0])[:2], *index[3].indices(self._axes[3])[:2]
 
     def batches(self, step: int, num_steps: int) -> PyTree:
         """Return the batches of these steps, and start to read those of the next call.

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,7 @@ def fit(
         start: returns the initial state; `trainer.init` by default.
         measure: (parameters, means) -> further validation metrics, one value per seed (M,).
         profile: number of steps to profile into the folder's `profile`.
-        until: step to stop at, where the state is saved; a later call continues bit for bit. None:
-            the last step.
+        until: step to stop at; a later call continues bit for bit. None: the last step.
 
     Raises:
         RunFailed: all seeds have diverged, or no validation loss was finite.
@@ -84,8 +84,7 @@ def fit(
         metrics = MetricsWriter(file, trainer, tokens_per_example)
         checkpointer = Checkpointer(trainer, checkpoints, metrics, interrupt, validation, measure)
         state, step = checkpointer.resume(start)
-        end = trainer.config.steps if until is None else until
-        state, step = train(state, step, end, checkpointer, profile)
+        state, step = train(state, step, until or trainer.config.steps, checkpointer, profile)
         checkpoints.wait()
         distributed.broadcast_from_process0(file.check_unchanged)  # all wait for process 0
     checkpointer.report_end(step)
@@ -265,9 +264,11 @@ class Checkpointer:
 
     def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
         """Restore the last intact checkpoint, or the start; remove everything that is later."""
-        state, step = restore(self.trainer, self.checkpoints, start=start)
-        if step:
+        if self.checkpoints.steps():
+            state, step = restore(self.trainer, self.checkpoints)
             self.checkpoints.quarantine_damaged(step)
+        else:
+            state, step = (start or self.trainer.init)(), 0
         self.metrics.resume(step)
         self.last_save = time.monotonic()
         return state, step
@@ -310,37 +311,31 @@ class Checkpointer:
         Returns:
             The mean loss, infinite if it is not finite; None if a signal came first.
         """
-
-        def evaluate() -> dict[str, np.ndarray]:
-            metrics = self._measure(state.parameters)
-            for average, parameters in self._averages(step, state):
-                values = self._measure(parameters).items()
-                metrics |= {f"{average}_{name}": value for name, value in values}
-            return metrics
-
         if self.trainer.config.average_last:
             self.checkpoints.wait()  # the mean is of saved ones, this one among them
-        means, loss = self.interrupt.run_until_signal(evaluate), None
+        means = self.interrupt.run_until_signal(partial(self._measure_all, step, state))
+        loss = None
         if means is not None:
             loss = self.metrics.write_validation(step, means)
             self.checkpoints.record_score(step, self.metrics.scores[step])
         self.agree()
         return loss
 
-    def _measure(self, parameters: dict) -> dict[str, np.ndarray]:
-        means = validate(self.trainer, parameters, self.validation)
-        return means | (self.measure(parameters, means) if self.measure else {})
-
-    def _averages(self, step: int, state: TrainState) -> Iterator[tuple[str, dict]]:
-        """Yield the name and the parameters of each average that is validated at a step."""
-        config = self.trainer.config
+    def _measure_all(self, step: int, state: TrainState) -> dict[str, np.ndarray]:
+        """Return the metrics of the weights and, with a prefix, of their averages."""
+        config, weights = self.trainer.config, {"": state.parameters}
         if state.ema is not None:
-            yield "ema", state.parameters | state.ema
+            weights["ema_"] = state.parameters | state.ema
         if config.average_last:
-            saved = self.checkpoints.steps()
-            steps = [s for s in config.average_steps(step) if s in saved]
+            steps = [s for s in config.average_steps(step) if s in self.checkpoints.steps()]
             abstract = self.trainer.abstract_state.parameters
-            yield "average", self.checkpoints.load_mean(abstract, steps, config.low_rank)
+            weights["average_"] = self.checkpoints.load_mean(abstract, steps, config.low_rank)
+        metrics = {}
+        for prefix, parameters in weights.items():
+            means = validate(self.trainer, parameters, self.validation)
+            means |= self.measure(parameters, means) if self.measure else {}
+            metrics |= {prefix + name: value for name, value in means.items()}
+        return metrics
 
     def lacks_score(self, step: int) -> bool:
         """Return True if a signal or a kill came between a checkpoint and its validation."""
@@ -381,14 +376,9 @@ def check_folder(folder: Path) -> None:
 
 
 def restore(
-    trainer: Trainer,
-    checkpoints: Checkpoints,
-    step: int | None = None,
-    start: Callable[[], TrainState] | None = None,
+    trainer: Trainer, checkpoints: Checkpoints, step: int | None = None
 ) -> tuple[TrainState, int]:
-    """Return the state of a checkpoint (the last by default) and its step; else the initial one."""
-    if not checkpoints.steps():
-        return (start or trainer.init)(), 0
+    """Return the state of the intact checkpoint nearest to `step` (the last), and its step."""
     step, trees = checkpoints.load(to_named(trainer.abstract_state), step)
     return trainer.place(from_named(trainer.abstract_state, trees)), step
 
@@ -406,9 +396,6 @@ class Interrupt(distributed.Signals):
 
     _raises = False
 
-    def is_urgent(self) -> bool:
-        return self.arrived.count(signal.SIGINT) > 1
-
     def run_until_signal(self, function: Callable[[], dict]) -> dict | None:
         """Return function(), or None as soon as a signal arrives.
 
@@ -421,13 +408,13 @@ class Interrupt(distributed.Signals):
             finally:
                 self._raises = False
         except KeyboardInterrupt:  # perhaps raised in the inner `finally`
-            if self.is_urgent():
+            if self.arrived.count(signal.SIGINT) > 1:
                 raise
             return None
 
     def _note(self, number, frame):
         super()._note(number, frame)
-        if self._raises or (number == signal.SIGINT and self.is_urgent()):
+        if self._raises or (number == signal.SIGINT and self.arrived.count(number) > 1):
             self._raises = False  # a second signal must not interrupt what follows
             raise KeyboardInterrupt
 

@@ -1,6 +1,5 @@
 """Training losses: what a word stands for, and functions of (logits, targets)."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,16 +28,11 @@ class CrossEntropy(Config, rates="label_smoothing z_loss"):
 
 
 @dataclass(frozen=True)
-class Focal(Config):
+class Focal(Config, nonnegative="gamma"):
     """Focal loss: targets that are predicted well count less (`functional.focal_loss`)."""
 
     gamma: float = 2.0
     """Exponent; 0 is the cross-entropy."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not 0 <= self.gamma < math.inf:
-            raise ValueError(f"gamma must not be negative or infinite: {self.gamma}")
 
     def __call__(
         self, logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"]

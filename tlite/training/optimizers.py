@@ -322,12 +322,6 @@ def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: a for name, a in arrays.items() if is_trainable(config, name, a)}
 
 
-def split_trainable(config: Any, arrays: dict[str, Any]) -> tuple[dict, dict]:
-    """Return the arrays that get updates, and the others, by name."""
-    trained = select_trainable(config, arrays)
-    return trained, {name: a for name, a in arrays.items() if name not in trained}
-
-
 def find_group(config: Any, name: str) -> Any:
     """Return the first `ParameterGroup` that matches a name, or None."""
     for group in config.groups:

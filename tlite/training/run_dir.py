@@ -153,30 +153,26 @@ def check_local(folder: str | Path) -> None:
 
 def summarize_run(folder: Path) -> RunSummary:
     """Return the summary of a run, a study or a tuning."""
-    is_study = (folder / STUDY).is_file()
-    config = STUDY if is_study else next((n for n in (TUNING, RUN) if (folder / n).is_file()), RUN)
+    config = next((name for name in (STUDY, TUNING) if (folder / name).is_file()), RUN)
     configs = folder.glob(RUN if config == RUN else f"[!.]*/{RUN}")
     created = datetime.datetime.fromtimestamp(min(map(_creation_time, [*configs] or [folder])))
     try:
         content = _read_json(folder / config)
-        if config == TUNING:
-            return _summarize_tuning(folder, created, content)
         if "model_type" in content:
             return RunSummary(folder, created, kind="pretrained")
-        if not is_study:
+        if config == RUN:
             return _summarize_run(folder, created, experiment_fields(content["experiment"]))
-        runs = [summarize_run(folder / variant["run"]) for variant in content["variants"]]
-        ended = sum(0 < run.total <= run.progress for run in runs)
-        return RunSummary(folder, created, str(content["name"]), "study", ended, len(runs))
+        kind, name = config.removesuffix(".json"), str(content["name"])
+        if config == STUDY:
+            runs = [summarize_run(folder / variant["run"]) for variant in content["variants"]]
+            ended, total = sum(0 < run.total <= run.progress for run in runs), len(runs)
+        else:
+            path, total = folder / LEDGER, len(content["rungs"])
+            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+            ended = max((json.loads(line)["rung"] for line in lines), default=0)
+        return RunSummary(folder, created, name, kind, ended, total)
     except UNREADABLE:
         return RunSummary(folder, created)
-
-
-def _summarize_tuning(folder: Path, created: datetime.datetime, content: dict) -> RunSummary:
-    path, rungs = folder / LEDGER, content["rungs"]
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    last = max((json.loads(line)["rung"] for line in lines), default=0)
-    return RunSummary(folder, created, str(content["name"]), "tuning", last, len(rungs))
 
 
 def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunSummary:
@@ -253,15 +249,14 @@ def check_shared(folder: Path) -> None:
         replace_file(path, token)
     token = distributed.all_gather("token", token)[0]
 
-    def is_visible() -> bool:
+    def is_visible(seconds: int) -> bool:
+        time.sleep(seconds)
         with contextlib.suppress(OSError):
             return path.read_text() == token
         return False
 
-    if not (visible_here := is_visible()):
-        time.sleep(5)  # NFS may cache a directory
-        visible_here = is_visible()
-    visible = distributed.all_gather("run folder", visible_here)
+    # NFS may cache a directory for some seconds.
+    visible = distributed.all_gather("run folder", is_visible(0) or is_visible(5))
     distributed.broadcast_from_process0(lambda: path.unlink(missing_ok=True))
     if not all(visible):
         raise CollectiveError(
@@ -374,7 +369,7 @@ def open_run(folder: Path, kind: Any, *, trust: bool = False) -> RunDir:
     path = folder / RUN
     try:
         if not path.is_file():
-            raise UserError(f"{folder} {_describe_missing_run(folder)}")
+            raise UserError(_describe_missing_run(folder))
         content = read_config(path)
         tokenizer = folder / Path(content["tokenizer"]["file"]).name
         # is_file: opening a pipe would wait
@@ -404,10 +399,10 @@ def _describe_missing_run(folder: Path) -> str:
     """Return why a folder is no run, and which run may be meant."""
     if (folder / STUDY).is_file():
         runs = ", ".join(sorted(path.parent.name for path in folder.glob(f"[!.]*/{RUN}")))
-        return f"is a study: name one of its runs ({runs})"
+        return f"{folder} is a study: name one of its runs ({runs})"
     reason = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
     newest = find_run(ROOT)
-    return reason if newest == ROOT else f"{reason}; the newest run is {newest}"
+    return f"{folder} {reason}" + ("" if newest == ROOT else f"; the newest run is {newest}")
 
 
 def read_config(path: Path) -> dict:

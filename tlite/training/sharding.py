@@ -9,6 +9,7 @@ partitioner inserts the exchanges (Xu et al. 2021, "GSPMD").
 import contextlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,10 @@ def make_mesh(
     Raises:
         UserError: a process would have no device.
     """
-    processes = sorted({device.process_index for device in devices})
-    by_process = [[d for d in devices if d.process_index == number] for number in processes]
-    available = min(map(len, by_process)) * len(by_process)
+    by_process = defaultdict(list)
+    for device in devices:
+        by_process[device.process_index].append(device)
+    available = min(map(len, by_process.values())) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
     inner = math.gcd(shards, config.fsdp_inner) if sharded else 1
@@ -67,7 +69,7 @@ def make_mesh(
             f"fsdp_inner is {inner}, not {config.fsdp_inner}: it must divide the {shards} devices "
             "that share a batch, and the model must be sharded"
         )
-    used = [device for local in by_process for device in local[:per_process]]
+    used = [device for _, local in sorted(by_process.items()) for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
 
 
@@ -137,13 +139,12 @@ class DataParallel(ShardingStrategy):
         if self.num_shards == 1:
             return sums
         leaves, structure = jax.tree.flatten(sums)
-        small = [leaf for leaf in leaves if leaf.size < MIN_SHARDED_SIZE]
-        large = [leaf for leaf in leaves if leaf.size >= MIN_SHARDED_SIZE]
+        large = {i: leaf for i, leaf in enumerate(leaves) if leaf.size >= MIN_SHARDED_SIZE}
+        small = {i: leaf for i, leaf in enumerate(leaves) if i not in large}
         vector, unravel = ravel_pytree(small)
         vector, large = jax.lax.psum((vector, large), "data")
-        small, large = iter(unravel(vector)), iter(large)
-        summed = [next(small if leaf.size < MIN_SHARDED_SIZE else large) for leaf in leaves]
-        return jax.tree.unflatten(structure, summed)
+        summed = unravel(vector) | large
+        return jax.tree.unflatten(structure, [summed[i] for i in range(len(leaves))])
 
     def all_gather(self, rows: PyTree) -> PyTree:
         """Return rows (N, B / shards) of every shard as (N, B)."""

@@ -23,7 +23,7 @@ from tlite.training.optimizers import (
     find_inits,
     gradient_parameters,
     make_optimizer,
-    split_trainable,
+    select_trainable,
 )
 from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
@@ -116,49 +116,37 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); return the new state and the means of the losses.
 
-    Noise comes from an example's index in the update, and sums are divided once: the numbers do not
-    depend on the number of devices and micro-batches.
+    Noise comes from an example's index in the update, and sums are divided once: devices and
+    micro-batches change nothing.
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
-    rate = state.learning_rate * schedule(config, step)
-    trained, frozen = split_trainable(config, state.parameters)
-    for_products = lambda a: strategy.gather_params(to_products(config, a))  # noqa: E731
+    trained = select_trainable(config, state.parameters)
 
     def gradient_of(batch, first, size):
         """Return gradient and losses of this device's shard of `size` examples from `first` on."""
         keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
 
         def objective(parameters):
-            arrays = to_products(config, for_products(frozen) | parameters, merged=True)
-            return total_loss(task, config, to_model(arrays), batch, keys)
+            arrays = merge_low_rank(config.low_rank, frozen | parameters)
+            model = to_model(with_precision(arrays, config.precision))
+            return total_loss(task, config, model, batch, keys)
 
-        parameters = for_products(gradient_parameters(config, trained, state.optimizer))
-        gradient, sums = jax.grad(objective, has_aux=True)(parameters)
-        return strategy.reduce_scatter_grads(with_precision(gradient, "float32")), sums
+        frozen = strategy.gather_params(state.parameters)  # the trained ones are replaced
+        point = strategy.gather_params(gradient_parameters(config, trained, state.optimizer))
+        gradient, sums = jax.grad(objective, has_aux=True)(point)
+        return strategy.reduce_scatter_grads(gradient), sums
 
     on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
     accumulated = summed(partial(on_batch, gradient_of), config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
+    rate = state.learning_rate * schedule(config, step)
     updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
     after = optax.apply_updates(trained, updates)
-    ema = None if config.ema is None else update_ema(config.ema, state.ema, after, step)
-    parameters = state.parameters | after
+    ema = state.ema and update_ema(config.ema, state.ema, after, step)
     means = {name: total / count for name, (total, count) in sums.items()}
     means |= norms(gradient, updates, trained) if config.log_norms else {}
-    return state._replace(parameters=parameters, optimizer=slots, ema=ema), means
-
-
-def to_products(config: TrainingConfig, arrays: dict, *, merged: bool = False) -> dict[str, Array]:
-    """Return the arrays in the precision of products, into which float32 updates are merged first.
-
-    Args:
-        merged: the arrays are those of the model, for which low-rank updates have waited.
-    """
-    if config.low_rank is None:
-        return arrays if merged else with_precision(arrays, config.precision)
-    arrays = merge_low_rank(config.low_rank, arrays) if merged else arrays
-    return with_precision(arrays, config.precision) if merged else arrays
+    return TrainState(state.parameters | after, slots, state.key, state.learning_rate, ema), means
 
 
 def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[Array, dict]:
