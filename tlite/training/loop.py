@@ -327,7 +327,8 @@ class Checkpointer:
         if state.ema is not None:
             weights["ema_"] = state.parameters | state.ema
         if config.average_last:
-            steps = [s for s in config.average_steps(step) if s in self.checkpoints.steps()]
+            saved = self.checkpoints.steps()
+            steps = [step for step in config.average_steps(step) if step in saved]
             abstract = self.trainer.abstract_state.parameters
             weights["average_"] = self.checkpoints.load_mean(abstract, steps, config.low_rank)
         metrics = {}
