@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.models import LeakySum, Shifted
 from tlite import functional as F
 from tlite.decoding import generate, stream
-from tlite.decoding.generate import PADDING, _capacity, plan_chunks
+from tlite.decoding.generate import PADDING
 from tlite.inspection import run
 from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig, Loop
 
@@ -116,25 +116,6 @@ def test_nothing_is_computed_when_all_rows_have_ended():
     assert calls.count((1, None)) == (tokens >= 0).sum(-1).max() + 1 <= 6
 
 
-@pytest.mark.parametrize("context", [6, 64, 100, 1000])
-def test_chunks_cover_every_token_once_within_the_capacity(context):
-    choices = itertools.product((1, 5, 64, 99, context), (1, 7, 300), (None, 8), (0, 200))
-    for length, number, size, budget in choices:
-        length = min(length, context)
-        chunks = plan_chunks(length, number, context, chunk_size=size, budget=budget)
-        counts, capacities = zip(*[(chunk.count, chunk.capacity) for chunk in chunks], strict=True)
-        assert min(counts) > 0
-        assert sum(counts) == number
-        assert [chunk.start for chunk in chunks] == np.cumsum([0, *counts[:-1]]).tolist()
-        assert list(capacities) == sorted(capacities)
-        for start, count, capacity, slides in chunks:
-            end = length + start + count
-            assert slides == (capacity == context < length + number)
-            assert slides or end <= capacity <= max(_capacity(end, context), budget + 64)
-            assert size is None or start // size == (start + count - 1) // size
-        assert size or len(chunks) == len(set(capacities))  # each chunk is a call
-
-
 @pytest.mark.parametrize(
     ("positions", "slide"),
     [("learned", 1), ("sinusoidal", 1), ("rotary", 1), ("learned", 3)],
@@ -196,14 +177,6 @@ def test_cache_capacity_follows_the_text_not_the_context():
     model = watched(make_model(context=32_768, positions="rotary"), calls)
     draw(model, np.arange(40) % V, num_tokens=30)
     assert {call for call in calls if call[1]} == {(64, 64), (1, 64), (1, 128)}
-
-
-def test_capacity_exceeds_the_length_by_at_most_a_quarter():
-    sizes = {n: _capacity(n, 1024) for n in (1, 64, 65, 300, 513, 1000)}
-    assert sizes == {1: 64, 64: 64, 65: 128, 300: 320, 513: 640, 1000: 1024}
-    sizes = {n: _capacity(n, 32_768) for n in range(1, 32_769)}
-    assert len({*sizes.values()}) < 40
-    assert all(size <= max(64 + n, 1.25 * n) for n, size in sizes.items())
 
 
 def test_one_capacity_serves_small_caches_of_large_models():

@@ -1,10 +1,6 @@
 """Blocks equal their formulas; every argument of attention reaches it or is refused."""
 
-import dataclasses
 import functools
-import itertools
-import traceback
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +21,11 @@ from tlite import functional as F
 from tlite.models import (
     Attention,
     BlockInputs,
-    GeneratorConfig,
     Norm,
     TransformerConfig,
     attend,
     block,
-    make_model,
 )
-from tlite.models.block import BlockParameters, DropoutStream
 
 T, D, H, M = 3, 4, 2, 5  # M: length of the encoder's output
 NORMS = {"layer": reference.layer_norm, "rms": reference.rms_norm}
@@ -173,77 +166,3 @@ def test_weights_of_a_users_attention_can_be_seen_not_changed():
     with pytest.raises(ValueError, match="accepts no `tap`"):
         attend_to(tap=lambda name, v: 2 * v if name == "weights" else v)
     assert_close(attend_to(tap=lambda name, v: jnp.array(v)), results[0])  # an equal copy
-
-
-# Dropout
-
-
-@dataclass(frozen=True)
-class DroppedOnes:
-    """A layer that drops ones."""
-
-    rate: float
-
-    def init(self, rng, config):
-        return None
-
-    def __call__(self, params, x, inputs, *, rng, memory=None):
-        return F.dropout(rng, jnp.ones_like(x), self.rate)
-
-
-def masks_of_block(rate, layer_rate):
-    """Return the sums of attention, cross-attention and feed-forward layer, each of ones."""
-    residuals, layer = {}, DroppedOnes(layer_rate)
-    components = config(attention=layer, feed_forward=layer, block="pre_norm")
-    components = dataclasses.replace(components, dropout=rate)
-    params = BlockParameters(None, None, None, None, cross_attention={})
-    x, inputs, rng = jnp.zeros((50, D)), BlockInputs(memory=jnp.ones((1, D))), jax.random.key(0)
-    y, *_ = block(params, x, inputs, config=components, rng=rng, tap=residuals.setdefault)
-    first, second = (residuals[f"{name}_residual"] for name in ("attention", "cross_attention"))
-    return [np.asarray(x) > 0 for x in (first, second - first, y - second)]
-
-
-def test_each_use_of_dropout_in_a_block_has_its_own_mask():
-    """Three masks of layer outputs, and three inside of layers."""
-    masks = masks_of_block(0.5, 0.0) + masks_of_block(0.0, 0.5)
-    for first, second in itertools.combinations(masks, 2):
-        assert 0.2 < (first ^ second).mean() < 0.8
-    assert len({*DropoutStream}) == len(masks)
-
-
-def block_without_positions(**components):
-    inputs = block_parameters(D, 6), normal(T, D), BlockInputs()
-    return functools.partial(block, *inputs, config=config(**components))
-
-
-def test_dropout_of_a_block_needs_a_typed_key(without_type_checks):
-    with pytest.raises(TypeError, match="uint32"):
-        block_without_positions()(rng=jax.random.PRNGKey(0))
-    block_without_positions()(rng=jax.random.key(0))
-
-
-def test_a_users_attention_gets_the_key_of_dropout():
-    keys = []
-
-    def recorded(query, key, value, mask, *, rng):
-        keys.append(rng)
-        return F.scaled_dot_product_attention(query, key, value, mask)
-
-    for rng in (None, jax.random.key(0)):
-        block_without_positions(attention=recorded)(rng=rng)
-    assert keys == [None, F.fold_in(jax.random.key(0), DropoutStream.ATTENTION_WEIGHTS)]
-
-
-def test_four_frames_lead_to_the_softmax():
-    """The reader's path: a call, the loop over blocks, the block and attention."""
-    frames = []
-
-    def tap(name, value):
-        if name == "blocks.0.attention.weights":
-            frames.extend(f.name for f in traceback.extract_stack() if "/tlite/" in f.filename)
-        return value
-
-    model = make_model(GeneratorConfig(vocabulary_size=5), rng=jax.random.key(0))
-    model(jnp.arange(3), tap=tap)
-    path = [name for name in frames if name not in ("scoped_tap", "<lambda>")]
-    assert path == ["__call__", "run_blocks", "block", "attend", "scaled_dot_product_attention"]

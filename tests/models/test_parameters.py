@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.arrays import assert_close
 from tests.helpers.models import replaced
-from tlite import functional
 from tlite.models import (
     Attention,
     Block,
@@ -27,7 +26,6 @@ from tlite.models import (
     TranslatorHead,
     Wide,
     count_parameters,
-    init_layer,
     make_model,
 )
 from tlite.models.config import PRESETS
@@ -142,56 +140,28 @@ def test_positions_change_nothing_but_positions(kind):
         assert_close(embedding(positions), plain)
 
 
-def init_params(rng, config, width=16):
-    return {"drawn": jax.random.uniform(rng, (2, width))}
+def custom(*inputs):
+    """A user's function in any field, which is not called."""
 
 
-def with_params(function):
-    """Return the function with initial parameters."""
-    function.init_params = init_params
-    return function
+custom.init_params = lambda rng, config, width=16: {"drawn": jax.random.uniform(rng, (2, width))}
 
 
-@with_params
-def scaled_attention(params, query, key, value, mask=None):
-    return functional.scaled_dot_product_attention(query * params.drawn[0], key, value, mask)
-
-
-@with_params
-def scaled_norm(params, x):
-    return x * params.drawn[0]
-
-
-@with_params
-def scaled_tanh(params, x):
-    return jnp.tanh(x) * params.drawn[0, 0]
-
-
-@with_params
-def scaled_layer(params, x):
-    return x * params.drawn[0]
-
-
-@with_params
-def vectors(params, positions, width):
-    return positions[..., None] * params.drawn[0]
-
-
-CUSTOM = {"attention": Attention(scaled_attention, query_key_norm=True), "norm": scaled_norm}
+CUSTOM = {"attention": Attention(custom, query_key_norm=True), "norm": custom}
 VARIANTS = {
     "gated, output norms": {
         "feed_forward": FeedForward(gated=True),
         "block": Block(True, output_norms=True),
     },
     "embedding": {"embedding": Embedding(norm=True, type_vocab_size=2), **CUSTOM},
-    "custom": {**CUSTOM, "feed_forward": scaled_layer, "positions": vectors, "block": "pre_norm"},
-    "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=scaled_tanh)},
+    "custom": {**CUSTOM, "feed_forward": custom, "positions": custom, "block": "pre_norm"},
+    "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=custom)},
 }
 CHOICES = {field: [*PRESETS[field]] for field in ("norm", "positions", "block")}
 OTHERS = {
     GeneratorConfig: {},
-    MaskedConfig: {"projection": Projection(scaled_tanh)},
-    ClassifierConfig: {"num_classes": 3, "pool": Pool("attention", Projection(scaled_tanh))},
+    MaskedConfig: {"projection": Projection(custom)},
+    ClassifierConfig: {"num_classes": 3, "pool": Pool("attention", Projection(custom))},
     Seq2SeqConfig: {"source_vocabulary_size": 32, "head": TranslatorHead("separate")},
 }
 
@@ -214,11 +184,6 @@ def test_no_two_drawn_arrays_are_correlated(kind, fields):
     for (one, x), (other, y) in itertools.combinations(arrays.items(), 2):
         size = min(len(x), len(y))
         assert abs(np.corrcoef(x[:size], y[:size])[0, 1]) < 0.9, (one, other)
-
-
-def test_gate_does_not_change_other_initial_layers():
-    gated, plain = (init_layer(FeedForward(6, gated=g), KEY, CONFIG) for g in (True, False))
-    assert_same((gated.hidden, gated.output), (plain.hidden, plain.output))
 
 
 def test_norm_of_heads_has_their_width():
