@@ -17,7 +17,6 @@ from tlite.models import (
     Embedding,
     FeedForward,
     GeneratorConfig,
-    LMHead,
     LogisticConfig,
     MaskedConfig,
     Pool,
@@ -40,7 +39,6 @@ ATTENTION, FEED_FORWARD, NORM = 4 * D * D + D, 2 * D * F + F + D, 2 * D
 BLOCK = ATTENTION + FEED_FORWARD + 2 * NORM
 DECODER_BLOCK = BLOCK + ATTENTION + NORM
 BIASES, HEAD = D + (F + D) + 2 * D, D * V + V  # of a block
-VECTOR_HEAD = D * C + C  # a classifier's head
 BASES = {
     "generator": (GeneratorConfig(**SIZES, num_blocks=2), V * D + T * D + 2 * BLOCK + HEAD),
     "classifier": (
@@ -57,13 +55,9 @@ BASES = {
     ),
     "logistic": (LogisticConfig(vocabulary_size=V, num_classes=C), V * C + C),
 }
-DENSE_POOL = (D + 1) + (T * C + C)
 CHANGES = [
     ("generator", {"block": Block(True, output_norms=True)}, NORM + 2 * 2 * NORM),
-    ("generator", {"block.first_norm": False}, -NORM),
-    ("generator", {"norm.method": "rms"}, -4 * D),
     ("generator", {"feed_forward.gated": True, "feed_forward.bias": False}, 2 * (D * F - F - D)),
-    ("generator", {"positions": "relative"}, -T * D + 32 * 2),
     ("generator", {"attention.query_key_norm": True}, 2 * 2 * 2 * 4),
     (
         "generator",
@@ -71,12 +65,7 @@ CHANGES = [
         2 * (2 * 10 * D + 2 * 5 * D + 10 + 2 * 5 - 4 * D * D),
     ),
     ("generator", {"bias": False, "norm.bias": True}, -2 * (BIASES - 2 * D) - V),
-    ("generator", {"head": LMHead(tied=True, bias=True)}, -D * V),
-    ("generator", {"embedding": Embedding(norm=True, type_vocab_size=2)}, NORM + 2 * D),
-    ("classifier", {"pool": Pool("attention")}, VECTOR_HEAD + (D + 1) - DENSE_POOL),
     ("classifier", {"wide": Wide(10, 10, 5)}, 2 * ((V + 10) * C + C) + 5 * C + C),
-    ("masked", {"head_bias": False, "projection.norm": False}, -V - NORM),
-    ("seq2seq", {"head": TranslatorHead("shared")}, HEAD),
     (
         "seq2seq",
         {"head": TranslatorHead("separate"), "source_vocabulary_size": 11},

@@ -66,11 +66,3 @@ def test_padding_changes_no_bit_and_has_no_gradient(pool, formula, mask, size):
     assert_all_finite(gradients)
     assert_close(gradients[0], params_gradient, 1e-6)
     assert_same(np.asarray(gradients[1])[~mask], np.zeros_like(x)[~mask])
-
-
-@pytest.mark.parametrize("length", [T, 0], ids=["only padding", "no token"])
-@each_pool
-def test_pools_of_no_token_are_zeros_with_finite_gradients(pool, formula, length):
-    x, mask = np.asarray(normal(T, D))[:length], np.zeros(length, bool)
-    for result in jax.tree.leaves(pooled_and_gradients(pool)(x, mask)):
-        assert_same(result, np.zeros(result.shape))
