@@ -1,4 +1,4 @@
-"""Logistic regression, bags of words and naive Bayes equal their formulas."""
+"""Logistic regression, bags of words, naive Bayes and averages equal their formulas."""
 
 import functools
 import math
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from tests.helpers import reference
 from tests.helpers.arrays import (
@@ -107,6 +108,22 @@ def test_bigram_hashes_are_spread_and_depend_on_order():
     assert len(np.unique(ids)) > 2400
     first, reversed_, again = np.asarray(B.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
     assert first == again != reversed_
+
+
+# Averages of sentences
+
+average = jax.jit(B.parabolic_average)
+average_and_gradient = jax.jit(jax.value_and_grad(B.parabolic_average))
+
+
+@given(arrays(np.float32, T, elements=st.floats(0, 1, width=32)), arrays(bool, T))
+def test_the_parabolic_average_is_its_formula_with_finite_gradients(p, mask):
+    value, gradient = average_and_gradient(p, mask)
+    assert_close(value, reference.parabolic_average(*exact((p, mask))))
+    assert_all_finite(gradient)
+    assert not np.asarray(gradient)[~mask].any()
+    both_classes = average(np.stack([p, 1 - p]), np.stack([mask, mask]))
+    assert_close(both_classes, np.stack([value, 1 - np.asarray(value)]))
 
 
 # Naive Bayes

@@ -320,10 +320,10 @@ def test_cross_attention_needs_a_layer_that_accepts_memory():
     source, target = jnp.maximum(TOKENS[:, ::-1], 1), TOKENS
     plain, other = (call(model, s, target) for s in (source, source[:, ::-1]))
     assert difference(plain, other) > 1e-3
-    memories, mask = model.memories(source)
+    memories = model.memories(source)
 
     def extended(chunk, caches, start):
-        return extend(model, chunk, caches, memories, mask, start)
+        return extend(model, chunk, caches, memories, start)
 
     assert_chunks_give(plain, target, extended, model.empty_caches(2))
     with pytest.raises(UserError, match=r"WithoutMemory\(\) does not accept .* 'memory'"):

@@ -129,22 +129,17 @@ def test_extend_accepts_keyword_arguments(kind):
     for model in (models[0], stacked(models[:1])):
         caches, names = model.empty_caches(2), {"start": jnp.array(0)}
         if kind == "translator":
-            names |= dict(zip(("memories", "memory_mask"), model.memories(TOKENS), strict=True))
+            names["memories"] = model.memories(TOKENS)
         both.append(model.extend(TOKENS[:, :2], caches, **names)[0])
         assert_same(model.extend(TOKENS[:, :2], caches=caches, **names)[0], both[-1])
     assert_close(*both)
 
 
-@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3}], ids=["greedy", "beam"])
-def test_search_of_equal_replicas_equals_that_of_one(search):
+def test_beam_search_of_equal_replicas_equals_that_of_one():
     (model,) = replicas(CONFIGS["translator"], 1)
     sources = [np.append(np.asarray(row), END) for row in TOKENS[:, : T - 1]]
-    one, many, alone = (
-        translate(each, sources, max_length=5, **search)
-        for each in (model, stacked([model] * M), stacked([model]))
-    )
-    for expected, *others in zip(one, many, alone, strict=True):
-        for hypotheses in others:
-            assert [t.tolist() for t, _ in hypotheses] == [t.tolist() for t, _ in expected]
-            scores = [[score for _, score in each] for each in (hypotheses, expected)]
-            np.testing.assert_allclose(*scores, atol=1e-4)
+    models = model, stacked([model] * M)
+    one, many = (translate(each, sources, max_length=5, beam=3) for each in models)
+    for expected, hypotheses in zip(one, many, strict=True):
+        assert [t.tolist() for t, _ in hypotheses] == [t.tolist() for t, _ in expected]
+        assert_close([score for _, score in hypotheses], [score for _, score in expected], 1e-4)

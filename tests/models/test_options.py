@@ -249,10 +249,10 @@ def test_a_generator_extended_in_chunks_gives_the_full_logits(kind, name):
 def test_a_target_extended_in_chunks_gives_the_full_logits(kind, name):
     config = configs(kind, name)[0]
     model = make(kind, config)
-    memories, mask = jax.jit(lambda model: model.memories(SOURCE))(model)
+    memories = jax.jit(lambda model: model.memories(SOURCE))(model)
 
     def extended(chunk, caches, start):
-        return extend(model, chunk, caches, memories, mask, start)
+        return extend(model, chunk, caches, memories, start)
 
     assert_chunks_give(model_logits(kind, config), TARGET, extended, model.empty_caches(2))
 

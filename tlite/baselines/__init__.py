@@ -1,6 +1,5 @@
 """Baselines that a transformer has to beat: logistic regression, naive Bayes, TF-IDF."""
 
-from tlite.baselines.sentences import parabolic_average
 from tlite.models.logistic import (
     LogisticConfig,
     LogisticRegression,
@@ -9,6 +8,7 @@ from tlite.models.logistic import (
     gradient_descent,
     log_count_ratios,
     logistic_regression,
+    parabolic_average,
     with_bigrams,
 )
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 import tlite.functional as F
 from tlite.decoding.generate import grow_caches, is_state, unroll_blocks
 from tlite.models.inputs import LayerCache, cache_capacity
-from tlite.models.seq2seq import END_ID, START_ID
+from tlite.models.seq2seq import END_ID, START_ID, TreeInputs
 
 GROUP = 64  # tokens; `beam_top_k` reads a group only if its maximum is among the largest
 
@@ -70,7 +70,7 @@ def greedy_search(
         return (state.index < limits) & ~has_ended
 
     def step(state):
-        logits, caches = model.extend(state.last[:, None], state.caches, *memories, state.index)
+        logits, caches = model.extend(state.last[:, None], state.caches, memories, state.index)
         log_p = jax.nn.log_softmax(mask_special_tokens(model.config, logits[:, 0], state.index))
         token = jnp.where(is_active(state), log_p.argmax(-1), pad_id)
         scores = state.scores + jnp.where(is_active(state), log_p.max(-1), 0)
@@ -173,12 +173,9 @@ def _extend(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
     start, new = state.index * beam, jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
     mask = jax.lax.dynamic_update_slice(state.mask, new, (0, 0, start))
     capacity = cache_capacity(state.caches, mask.shape[-1])
-    logits, caches = model.extend(
-        last, state.caches, *memories, start,
-        positions=jnp.full((1, beam), state.index),
-        key_positions=jnp.arange(capacity) // beam,
-        mask=mask[:, None, :, :capacity],
-    )  # fmt: skip
+    positions, key_positions = jnp.full((1, beam), state.index), jnp.arange(capacity) // beam
+    tree = TreeInputs(positions, key_positions, mask[:, None, :, :capacity])
+    logits, caches = model.extend(last, state.caches, memories, start, tree=tree)
     return logits, caches, mask
 
 
@@ -186,7 +183,7 @@ def _extend_each(model, memories: tuple, state: BeamState, last: Int[Array, "B K
     """Return the same with caches of each beam: a recurrent layer reads one sequence."""
 
     def extend(token, caches, memories):
-        return model.extend(token[None], caches, *memories, state.index)
+        return model.extend(token[None], caches, memories, state.index)
 
     extend_beams = jax.vmap(jax.vmap(extend, in_axes=(0, 0, None)))
     logits, caches = extend_beams(last, state.caches, memories)

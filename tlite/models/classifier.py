@@ -64,18 +64,6 @@ def attention_pool(
     return jnp.einsum("...t,...td->...d", weights, x).astype(x.dtype)
 
 
-def init_pool(
-    pool_key: Key[Array, ""], projection_key: Key[Array, ""], config: "ClassifierConfig"
-) -> dict:
-    """Return the initial parameters of `pool`: its linear layer (D, 1) and its projection."""
-    params = {}
-    if config.pool.method in ("dense", "attention"):
-        params["pool"] = init_linear(pool_key, config.width, 1, bias=config.bias)
-    if config.pool.projection:
-        params |= init_projection(config.pool.projection, projection_key, config)
-    return params
-
-
 def pool(
     model, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
 ) -> Float[Array, "*batch N"]:
@@ -144,7 +132,10 @@ class SequenceClassifier(Transformer):
 
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
-        set_params(self, init_pool(pool_key, projection_key, config))
+        if config.pool.method in ("dense", "attention"):
+            self.pool = as_params(init_linear(pool_key, config.width, 1, bias=config.bias))
+        if config.pool.projection:
+            set_params(self, init_projection(config.pool.projection, projection_key, config))
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
         self.head = as_params(init_linear(head_key, inputs, config.num_classes, bias=bias))

@@ -96,13 +96,9 @@ def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap
     optional = {"is_causal": inputs.is_causal, "window": inputs.window, "rng": rng, "tap": tap}
     if "relative_positions" not in F.unsupported_kwargs(function, ["relative_positions"]):
         optional["relative_positions"] = relative_positions(inputs)
-    call = F.bind_supported_kwargs(bind_params(function, params), required, **optional)
-    taps_itself = "tap" not in F.unsupported_kwargs(function, ["tap"])
-    return check_attention(F.with_repeated_kv(call), function, F.no_tap if taps_itself else tap)
-
-
-def check_attention(attention: Callable, function: Callable, tap: F.Tap) -> Callable:
-    """Check what a user's `function` returns, and tap its weights."""
+    attention = F.bind_supported_kwargs(bind_params(function, params), required, **optional)
+    attention = F.with_repeated_kv(attention)
+    tap = tap if F.unsupported_kwargs(function, ["tap"]) else F.no_tap  # it taps its weights itself
 
     def call(query, key, value, mask):
         result = attention(query, key, value, mask)
@@ -310,7 +306,7 @@ def _cached_and_full(model):
     @jax.jit
     def run(model):
         full = model(*source, tokens)
-        memories = model.memories(*source) if source else ()
+        memories = (model.memories(*source),) if source else ()
         caches, cached = model.empty_caches(2, capacity=PROBE_LENGTH), full
         padded, valid = tokens.at[1, 2].set(6), jnp.ones(tokens.shape, bool).at[1, 2].set(False)
         for starts, length in PROBE_CHUNKS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from tlite.models.inputs import LayerCache
 
@@ -54,12 +54,9 @@ class Ensemble:
 
     # Decoding
 
-    def memories(
-        self, source: Int[Array, "*batch S"]
-    ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
-        """Return `Seq2Seq.memories` of all models, and the mask of the source."""
-        memories, masks = jax.vmap(lambda model: model.memories(source))(self.models)
-        return memories, masks[0]
+    def memories(self, source: Int[Array, "*batch S"]) -> Any:
+        """Return `Seq2Seq.memories` of all models."""
+        return jax.vmap(lambda model: model.memories(source))(self.models)
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[LayerCache]:
         """Return the empty caches of all models."""

@@ -61,17 +61,12 @@ class BlockInputs:
 def causal_inputs(length: int, segment_ids: Int[Array, "*batch T"] | None = None) -> BlockInputs:
     """Return positions 0, 1, ... and the causal mask of `length` tokens, within segments if any."""
     positions = jnp.arange(length)
-    if segment_ids is not None and segment_ids.shape[-1] != length:
-        raise ValueError(f"segment_ids has length {segment_ids.shape[-1]}, not that of x, {length}")
+    inputs = BlockInputs(positions=positions, key_positions=positions)
     if segment_ids is None:
-        mask = F.causal_mask(length)
-        return BlockInputs(mask, positions=positions, key_positions=positions, is_causal=True)
-    return BlockInputs(
-        F.segment_mask(segment_ids),
-        positions=positions,
-        key_positions=positions,
-        segment_ids=segment_ids,
-    )
+        return replace(inputs, mask=F.causal_mask(length), is_causal=True)
+    if segment_ids.shape[-1] != length:
+        raise ValueError(f"segment_ids has length {segment_ids.shape[-1]}, not that of x, {length}")
+    return replace(inputs, mask=F.segment_mask(segment_ids), segment_ids=segment_ids)
 
 
 def bidirectional_inputs(valid: Bool[Array, "*batch T"]) -> BlockInputs:

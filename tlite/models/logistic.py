@@ -1,4 +1,4 @@
-"""Logistic regression on vectors and on bags of words; log-count ratios of naive Bayes."""
+"""Logistic regression on vectors and bags of words; naive Bayes; averages of sentences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 import tlite.functional as F
 from tlite.config import Config
+from tlite.functional.layers import widen
 from tlite.functional.random import mix
 
 
@@ -91,6 +92,20 @@ def log_count_ratios(counts: Float[Array, "V C"], smoothing: float = 1.0) -> Flo
     """
     p, q = counts + smoothing, counts.sum(-1, keepdims=True) - counts + smoothing
     return jnp.log(p / p.sum(0)) - jnp.log(q / q.sum(0))
+
+
+def parabolic_average(
+    probabilities: Float[Array, "*batch S"], mask: Bool[Array, "*batch S"]
+) -> Float[Array, "*batch"]:
+    """Return sum_s w_s p_s / sum_s w_s with w = (p - 1/2)^2: confident sentences weigh most.
+
+    16-bit probabilities are summed in float32. 1/2 if every weight is 0, or there is no sentence.
+    """
+    centred = widen(probabilities) - 0.5
+    weights = jnp.where(mask, jnp.square(centred), 0)
+    total = weights.sum(-1)
+    mean = (weights * centred).sum(-1) / jnp.where(total > 0, total, 1)
+    return (0.5 + mean).astype(probabilities.dtype)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 from flax import nnx
@@ -104,6 +104,20 @@ class Seq2SeqConfig(TransformerConfig, counts="source_vocabulary_size"):
         return self.num_blocks if self.decoder_blocks is None else self.decoder_blocks
 
 
+Memories = tuple[list[Any], Bool[Array, "*batch 1 1 S"]]
+"""Each decoder block's cache of the encoder's output, and the source's mask."""
+
+
+class TreeInputs(NamedTuple):
+    """Arrays of T tokens that belong to T hypotheses of one source, which share a cache."""
+
+    positions: Int[Array, "*#batch T"]
+    key_positions: Int[Array, "*#batch C"]
+    """Positions of the tokens in the cache."""
+    mask: Bool[Array, "..."]
+    """(..., T, C): cache slots of each hypothesis; start ... start + T - 1 are the new tokens'."""
+
+
 class Seq2Seq(nnx.Module):
     """Encoder-decoder: source (..., S) and target (..., T) to logits (..., T, V) of next tokens."""
 
@@ -172,9 +186,7 @@ class Seq2Seq(nnx.Module):
         x, _, aux = run_blocks(self.encoder, x, inputs, rng=rng, tap=tap)
         return x, valid[..., None, None, :], aux
 
-    def memories(
-        self, source: Int[Array, "*batch S"]
-    ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
+    def memories(self, source: Int[Array, "*batch S"]) -> Memories:
         """Return each decoder block's cache of the encoder's output, and the source's mask."""
         memory, mask = self.encode(source)
         token, caches = memory[..., :1, :], []  # its output is not used
@@ -189,32 +201,23 @@ class Seq2Seq(nnx.Module):
         self,
         tokens: Int[Array, "*batch T"],
         caches: list[LayerCache],
-        memories: list[Any],
-        memory_mask: Bool[Array, "..."] | None,
+        memories: Memories,
         start: Int[Array, "*#batch"],
         *,
-        positions: Int[Array, "*#batch T"] | None = None,
-        key_positions: Int[Array, "*#batch C"] | None = None,
-        mask: Bool[Array, "..."] | None = None,
+        tree: TreeInputs | None = None,
         valid: Bool[Array, "*#batch T"] | None = None,
         tap: F.Tap = F.no_tap,
     ) -> tuple[Float[Array, "*batch T V"], list[LayerCache]]:
         """Logits of T more tokens of a target with `start` tokens in the caches; new caches.
 
-        Tree decoding: the T tokens may belong to T hypotheses of one source that share a cache.
-        Then pass their `positions`, the `key_positions` of the cache, and a `mask` (..., T, C) of
-        each hypothesis' own cache slots, in which start ... start + T - 1 are the new tokens.
+        With `tree` the T tokens do not follow each other (tree decoding).
         """
+        memory_caches, memory_mask = memories
         inputs = cached_inputs(tokens.shape[-1], caches, start, self.config.context, valid)
-        inputs = dataclasses.replace(
-            inputs,
-            mask=inputs.mask if mask is None else mask,
-            positions=inputs.positions if positions is None else positions,
-            key_positions=inputs.key_positions if key_positions is None else key_positions,
-            memory_mask=memory_mask,
-        )
+        arrays = {} if tree is None else tree._asdict()
+        inputs = dataclasses.replace(inputs, memory_mask=memory_mask, **arrays)
         x = self.embed_target(tokens, inputs.positions)
-        both = [c | {"cross_attention": m} for c, m in zip(caches, memories, strict=True)]
+        both = [c | {"cross_attention": m} for c, m in zip(caches, memory_caches, strict=True)]
         scope = F.scoped(tap, "decoder")
         x, both, _ = run_blocks(self.decoder, x, inputs, caches=both, tap=scope)
         caches = [{n: v for n, v in c.items() if n != "cross_attention"} for c in both]

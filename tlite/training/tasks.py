@@ -191,7 +191,7 @@ def class_logits(model, tokens):
 
 def join_sentences(logits, is_sentence):
     """Return the log of the parabolic average of the probabilities (..., S, 2) of two classes."""
-    from tlite.baselines.sentences import parabolic_average
+    from tlite.models.logistic import parabolic_average
 
     positive = parabolic_average(jax.nn.softmax(logits)[..., 1], is_sentence)
     positive = jnp.clip(positive, 1e-6, 1 - 1e-6)
