@@ -37,19 +37,15 @@ if TYPE_CHECKING:
     from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 
 FILES = {
-    "LogisticConfig": "tlite.models.logistic",
-    "LogisticRegression": "tlite.models.logistic",
-    "ClassifierConfig": "tlite.models.classifier",
-    "Pool": "tlite.models.classifier",
-    "SequenceClassifier": "tlite.models.classifier",
-    "Wide": "tlite.models.classifier",
-    "Encoder": "tlite.models.encoder",
-    "MaskedLM": "tlite.models.encoder",
-    "Ensemble": "tlite.models.ensemble",
-    "Seq2Seq": "tlite.models.seq2seq",
-    "Seq2SeqConfig": "tlite.models.seq2seq",
-    "SpecialTokens": "tlite.models.seq2seq",
-    "TranslatorHead": "tlite.models.seq2seq",
+    name: f"tlite.models.{module}"
+    for module, names in {
+        "classifier": "ClassifierConfig Pool SequenceClassifier Wide",
+        "encoder": "Encoder MaskedLM",
+        "ensemble": "Ensemble",
+        "logistic": "LogisticConfig LogisticRegression",
+        "seq2seq": "Seq2Seq Seq2SeqConfig SpecialTokens TranslatorHead",
+    }.items()
+    for name in names.split()
 }
 """Module of each name that is imported when it is used."""
 
