@@ -1,6 +1,7 @@
 """Blocks equal their formulas; every argument of attention reaches it or is refused."""
 
 import functools
+import traceback
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +22,12 @@ from tlite import functional as F
 from tlite.models import (
     Attention,
     BlockInputs,
+    GeneratorConfig,
     Norm,
     TransformerConfig,
     attend,
     block,
+    make_model,
 )
 
 T, D, H, M = 3, 4, 2, 5  # M: length of the encoder's output
@@ -166,3 +169,18 @@ def test_weights_of_a_users_attention_can_be_seen_not_changed():
     with pytest.raises(ValueError, match="accepts no `tap`"):
         attend_to(tap=lambda name, v: 2 * v if name == "weights" else v)
     assert_close(attend_to(tap=lambda name, v: jnp.array(v)), results[0])  # an equal copy
+
+
+def test_four_frames_lead_to_the_softmax():
+    """The reader's path: a call, the loop over blocks, the block and attention."""
+    frames = []
+
+    def tap(name, value):
+        if name == "blocks.0.attention.weights":
+            frames.extend(f.name for f in traceback.extract_stack() if "/tlite/" in f.filename)
+        return value
+
+    model = make_model(GeneratorConfig(vocabulary_size=5), rng=jax.random.key(0))
+    model(jnp.arange(3), tap=tap)
+    path = [name for name in frames if name not in ("scoped_tap", "<lambda>")]
+    assert path == ["__call__", "run_blocks", "block", "attend", "scaled_dot_product_attention"]
