@@ -35,14 +35,13 @@ from tlite.experiment import (
 )
 from tlite.models import GeneratorConfig
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.runs import GeneratorRun, Run
+from tlite.runs import GeneratorRun, Run, generator
 from tlite.runs.generator import (
     TextSplit,
     corpus_splits,
     document_end_id,
     end_ids,
     fit_vocabulary,
-    make_tokenizer,
     open_corpus_tokenizer,
     prompt_tokens,
     text_splits,
@@ -63,7 +62,15 @@ MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0
 TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
 TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
 CONTEXT = 16  # of splits that no model is trained on
-LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
+
+
+def make_tokenizer(settings, text=TEXT, fraction=0.1):
+    """Return settings and tokenizer of a text and its training split."""
+    training, _ = split_tokens(text, fraction)
+    return generator.make_tokenizer(settings, lambda limit: [training if limit else text])
+
+
+LEARNED = make_tokenizer(BPE(280))[1]
 TEXT_TOKENIZERS = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
 ALL_TOKENIZERS = TEXT_TOKENIZERS | {"numbers": NumberTokenizer(9)}
 each = pytest.mark.parametrize("tokenizer", ALL_TOKENIZERS.values(), ids=ALL_TOKENIZERS)
@@ -118,15 +125,15 @@ def saved_tokenizer(folder):
 def test_make_tokenizer_by_settings(tmp_path):
     kinds = {Characters(): CharTokenizer, Bytes(): ByteTokenizer, BPE(280): type(LEARNED)}
     for settings, kind in kinds.items():
-        resolved, tokenizer = make_tokenizer(settings, TEXT, 0.1)
+        resolved, tokenizer = make_tokenizer(settings)
         assert (resolved, type(tokenizer)) == (settings, kind)
     LEARNED.save(tmp_path)
-    resolved, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
+    resolved, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)))
     assert resolved.path == str(tmp_path.resolve())
     assert tokenizer.encode(TEXT).tolist() == LEARNED.encode(TEXT).tolist()
-    assert make_tokenizer(resolved, TEXT, 0.1)[0] == resolved
+    assert make_tokenizer(resolved)[0] == resolved
     with pytest.raises(UserError, match="has changed"):
-        make_tokenizer(TokenizerFile(str(tmp_path), "0"), TEXT, 0.1)
+        make_tokenizer(TokenizerFile(str(tmp_path), "0"))
 
 
 def test_pieces_are_learned_from_the_training_split():

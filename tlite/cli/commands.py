@@ -21,7 +21,6 @@ from tlite.runs.experiment_files import (
     describe_experiments,
     find_experiment,
     find_experiments,
-    load_experiment,
     load_variants,
 )
 from tlite.training.run_dir import (
@@ -36,7 +35,6 @@ from tlite.training.run_dir import (
 )
 from tlite.user_code import allow_code
 
-MAX_LEARNED_BYTES = 50_000_000  # of the training split, from which `bpe` is learned
 MAX_LISTED = 5  # unknown words
 Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")]
 
@@ -133,21 +131,37 @@ class DistributedOptions:
 
 
 @dataclass(frozen=True)
-class ProfileOptions(DistributedOptions):
-    profile: int = 0
-    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
+class CreateOptions(DistributedOptions):
+    run: Path | None = None
+    """Folder to create; None: runs/NAME/TIME."""
+    resume: Literal["never", "auto", "must"] = "never"
+    """auto: resume the same run, study or tuning in the folder --run, or the newest one in
+    runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
+    error if there is none."""
 
-    def initialize(self) -> None:
-        if self.profile < 0:
-            raise UserError(f"--profile must be at least 0, not {self.profile}")
-        super().initialize()
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(DistributedOptions):
+    resume: Annotated[str, arg(metavar="FOLDER")]
+    """Folder of the run, study or tuning; or latest, the newest in ./runs."""
+    trust: bool = False
+    """Execute the copy of the user's functions in this folder, even if you have not trained with
+    them."""
+
+    def find_folder(self, command: str, **settings: Any) -> Path:
+        """Return the folder to resume; for `latest` the newest by `find_run` with `settings`."""
+        if self.resume in ("auto", "must") and not os.path.exists(self.resume):
+            words = f"tlite {command} EXPERIMENT --resume {self.resume}"
+            raise UserError(f"name an experiment: {words}")
+        check_shared(folder := newest_or_path(self.resume, **settings))
+        return folder
 
 
 # Train, tune, plan and launch: the experiment's fields are options, too
 
 
 @dataclass(frozen=True)
-class Train(ProfileOptions):
+class Train(CreateOptions):
     """Train an experiment, by its name below or from a Python file.
 
     Its fields are options, too: `tlite train EXPERIMENT --help` lists them, and
@@ -167,23 +181,43 @@ class Train(ProfileOptions):
     tuning_seeds: int | None = None
     """Number of seeds of each of its trials: the experiment's --seed + 10,000, + 10,001, ...; None:
     3."""
-    run: Path | None = None
-    """Folder to create for the run; None: runs/NAME/TIME."""
-    resume: Literal["never", "auto", "must"] = "never"
-    """auto: resume the run of the same experiment in the folder --run, or the newest one in
-    runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
-    error if there is none."""
+    profile: int = 0
+    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
+
+    def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
+        from tlite.cli.overrides import read_experiments, read_search_space
+        from tlite.runs.run import Run
+
+        check_range(self, profile=(0, 2**31 - 1))
+        read = partial(read_experiments, experiment, variants, words, self.vary, self.only)
+        experiments = distributed.raise_in_all_processes(read)
+        if not self.tune_each and (self.trials, self.tuning_seeds) != (None, None):
+            raise UserError("--trials and --tuning-seeds need --tune-each NAME LOW..HIGH")
+        first = next(iter(experiments.values()))
+        if len(experiments) == 1:
+            if self.tune_each:
+                tune = "use tlite tune for a single experiment"
+                raise UserError(f"--tune-each is for a study: {tune}")
+            Run.create(first, self.run, resume=self.resume).train(profile=self.profile)
+            return
+        if self.profile:
+            raise UserError("--profile is for one run: name one of the variants, --only NAME")
+        from tlite.runs import api  # imports what compares the variants
+
+        api.train(
+            experiments,
+            dir=self.run,
+            resume=self.resume,
+            tune=read_search_space(first, self.tune_each),
+            trials=self.trials,
+            tuning_seeds=self.tuning_seeds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(ProfileOptions):
+class Resume(ResumeOptions):
     """Resume a run or a study from its last checkpoint."""
 
-    resume: Annotated[str, arg(metavar="RUN")]
-    """Folder of the run or study; or latest, the newest in ./runs."""
-    trust: bool = False
-    """Execute the copy of the user's functions in the run's folder, even if you have not trained
-    with them."""
     steps: int | None = None
     """New total number of steps; not for a cosine schedule. A wsd run whose learning rate decays
     already stays as it is: a new run goes on from the step before the decay."""
@@ -191,11 +225,12 @@ class Resume(ProfileOptions):
     """Folder to create for this new run; None: runs/NAME/TIME."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Study: failed variant to try again; may be repeated."""
+    profile: int = 0
+    """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
     def execute(self) -> None:
-        if self.resume in ("auto", "must") and not os.path.exists(self.resume):
-            raise UserError(f"name an experiment: tlite train EXPERIMENT --resume {self.resume}")
-        check_shared(folder := newest_or_path(self.resume))
+        check_range(self, profile=(0, 2**31 - 1))
+        folder = self.find_folder("train", studies=True)
         if not (folder / STUDY).is_file():
             if self.retry:
                 raise UserError("--retry is for a study")
@@ -212,7 +247,7 @@ class Resume(ProfileOptions):
 
 
 @dataclass(frozen=True)
-class Tune(DistributedOptions):
+class Tune(CreateOptions):
     """Try values of an experiment's options by successive halving, and print the best.
 
     All values are trained a part of the steps, the better half of them further, and so on; a value
@@ -228,33 +263,33 @@ class Tune(DistributedOptions):
     combinations, or Sobol points if these are more."""
     tuning_seeds: int = 3
     """Number of seeds of each trial: the experiment's --seed + 10,000, + 10,001, ..."""
-    run: Path | None = None
-    """Folder to create for the tuning; None: runs/NAME/TIME."""
-    resume: Literal["never", "auto", "must"] = "never"
-    """auto: resume the same tuning in the folder --run, or the newest one in runs/NAME; create one
-    if there is none. must: raise an error if there is none."""
+
+    def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
+        from tlite.cli.overrides import read_experiments, read_search_space
+        from tlite.runs.tune import tune
+
+        read = partial(read_experiments, experiment, {}, words)
+        (experiment,) = distributed.raise_in_all_processes(read).values()
+        read = partial(read_search_space, experiment, self.vary)
+        tune(
+            experiment,
+            distributed.raise_in_all_processes(read),
+            trials=self.trials,
+            seeds=self.tuning_seeds,
+            dir=self.run,
+            resume=self.resume,
+            train_command=("train", name, *words),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeTuning(DistributedOptions):
+class ResumeTuning(ResumeOptions):
     """Resume a tuning; of a finished one print the result."""
 
-    resume: Annotated[str, arg(metavar="TUNING")]
-    """Folder of the tuning; or latest, the newest in ./runs."""
-    trust: bool = False
-    """Execute the copy of the user's functions in the tuning's folder, even if you have not trained
-    with them."""
-
     def execute(self) -> None:
-        if self.resume in ("auto", "must") and not os.path.exists(self.resume):
-            raise UserError(f"name an experiment: tlite tune EXPERIMENT --resume {self.resume}")
-        check_local(self.resume)
-        is_latest = self.resume == LATEST
-        folder = find_run(self.resume, "tuning") if is_latest else Path(self.resume)
-        check_shared(folder)
         from tlite.runs.tune import resume_tuning
 
-        resume_tuning(folder)
+        resume_tuning(self.find_folder("tune", kind="tuning"))
 
 
 @dataclass(frozen=True)
@@ -272,59 +307,41 @@ class Plan:
     parameters: bool = False
     """List each parameter with its shape, its type in products, its optimizer and decay."""
 
+    def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
+        import jax
 
-@dataclass(frozen=True)
-class Launch:
-    """Train as several processes on this machine."""
+        from tlite.cli.overrides import read_experiments
+        from tlite.planning.plan import plan, read_mesh
 
-    processes: Annotated[int, arg(aliases=("-n",))] = 2
-    """Number of processes."""
-    devices_each: int | None = None
-    """Devices of each process; None: its share of the CPU's cores, or one GPU."""
+        (experiment,) = read_experiments(experiment, {}, words).values()
+        if not self.tpu:
+            number, _ = read_mesh(self.mesh, self.tpu)
+            jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
+            jax.config.update("jax_platforms", "cpu")
+        plan(experiment, **vars(self))
 
 
-def run_train(words: list[str]) -> None:
-    """Train an experiment or a study of its variants, or resume one."""
+def execute_on_experiment(kind: type, words: list[str]) -> None:
+    """Execute `tlite train`, `tune` or `plan` of an experiment, or resume a run or a tuning."""
     devices.prepare_devices()
-    options, name, words = read_command(Train, words)
+    options, name, words = read_command(kind, words)
     file = None if name is None else find_experiment(name)
-    if HELP.isdisjoint(words):  # before a file may use a device
-        options.initialize()
+    if HELP.isdisjoint(words) and isinstance(options, DistributedOptions):
+        options.initialize()  # before a file may use a device
     if file is None:
         with allow_code(trust=options.trust):
             return options.execute()
-    show(f"experiment: {file.resolve()}", flush=True)
-    load = partial(load_variants, file)
-    experiment, variants = distributed.raise_in_all_processes(load)
-    from tlite.cli.overrides import print_help, read_experiments, read_search_space
-    from tlite.runs.run import Run
-
+    if kind is not Plan:
+        show(f"experiment: {file.resolve()}", flush=True)
+    experiment, variants = distributed.raise_in_all_processes(partial(load_variants, file))
     if HELP & {*words}:
-        about = f"Train {file}." + (f" Its variants: {', '.join(variants)}." if variants else "")
-        print_help(Train, experiment, f"tlite train {name}", about)
-    read = partial(read_experiments, experiment, variants, words, options.vary, options.only)
-    experiments = distributed.raise_in_all_processes(read)
-    if not options.tune_each and (options.trials, options.tuning_seeds) != (None, None):
-        raise UserError("--trials and --tuning-seeds need --tune-each NAME LOW..HIGH")
-    if len(experiments) == 1:
-        if options.tune_each:
-            raise UserError("--tune-each is for a study: use tlite tune for a single experiment")
-        (experiment,) = experiments.values()
-        Run.create(experiment, options.run, resume=options.resume).train(profile=options.profile)
-    elif options.profile:
-        raise UserError("--profile is for one run: name one of the variants, --only NAME")
-    else:
-        from tlite.runs import api  # imports what compares the variants
+        from tlite.cli.overrides import print_help
 
-        first = next(iter(experiments.values()))
-        api.train(
-            experiments,
-            dir=options.run,
-            resume=options.resume,
-            tune=read_search_space(first, options.tune_each),
-            trials=options.trials,
-            tuning_seeds=options.tuning_seeds,
-        )
+        about = f"{kind.__name__} {file}."
+        about += f" Its variants: {', '.join(variants)}." if variants else ""
+        program = f"tlite {kind.__name__.lower()} {name}"
+        print_help(kind, experiment, program, about)
+    options.execute(name, words, experiment, variants)
 
 
 def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[str]]:
@@ -347,61 +364,20 @@ def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[st
     raise UserError(f"name an experiment to {command}: {known}")
 
 
-def run_tune(words: list[str]) -> None:
-    """Tune options of an experiment, or resume a tuning."""
-    devices.prepare_devices()
-    options, name, words = read_command(Tune, words)
-    file = None if name is None else find_experiment(name)
-    if HELP.isdisjoint(words):  # before a file may use a device
-        options.initialize()
-    if file is None:
-        with allow_code(trust=options.trust):
-            return options.execute()
-    show(f"experiment: {file.resolve()}", flush=True)
-    experiment = distributed.raise_in_all_processes(partial(load_experiment, file))
-    from tlite.cli.overrides import print_help, read_experiments, read_search_space
-    from tlite.runs.tune import tune
-
-    if HELP & {*words}:
-        print_help(Tune, experiment, f"tlite tune {name}", getdoc(Tune) or "")
-    read = partial(read_experiments, experiment, {}, words)
-    (experiment,) = distributed.raise_in_all_processes(read).values()
-    read = partial(read_search_space, experiment, options.vary)
-    tune(
-        experiment,
-        distributed.raise_in_all_processes(read),
-        trials=options.trials,
-        seeds=options.tuning_seeds,
-        dir=options.run,
-        resume=options.resume,
-        train_command=("train", name, *words),
-    )
-
-
-def newest_or_path(word: str) -> Path:
-    """Return the newest run or study for `latest`, else the path."""
+def newest_or_path(word: str, **settings: Any) -> Path:
+    """Return the path, or for `latest` the newest run by `find_run` with `settings`."""
     check_local(word)
-    return find_run(word, studies=True) if str(word) == LATEST else Path(word)
+    return find_run(word, **settings) if str(word) == LATEST else Path(word)
 
 
-def run_plan(words: list[str]) -> None:
-    """Print memory and time of a training step on devices that are not here."""
-    devices.prepare_devices()
-    options, name, words = read_command(Plan, words)
-    experiment = load_experiment(find_experiment(name))
-    import jax
+@dataclass(frozen=True)
+class Launch:
+    """Train as several processes on this machine."""
 
-    from tlite.cli.overrides import print_help, read_experiments
-    from tlite.planning.plan import plan, read_mesh
-
-    if HELP & {*words}:
-        print_help(Plan, experiment, f"tlite plan {name}", getdoc(Plan) or "")
-    (experiment,) = read_experiments(experiment, {}, words).values()
-    if not options.tpu:
-        number, _ = read_mesh(options.mesh, options.tpu)
-        jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
-        jax.config.update("jax_platforms", "cpu")
-    plan(experiment, **vars(options))
+    processes: Annotated[int, arg(aliases=("-n",))] = 2
+    """Number of processes."""
+    devices_each: int | None = None
+    """Devices of each process; None: its share of the CPU's cores, or one GPU."""
 
 
 def run_launch(words: list[str]) -> NoReturn:
@@ -451,6 +427,7 @@ class Prepare:
         from tlite.data.prepare import prepare
         from tlite.experiment import BPE, TokenizerFile, tokenizer_named
         from tlite.pretrained.tokenizers import open_tokenizer
+        from tlite.runs.generator import make_tokenizer
 
         try:
             settings = tokenizer_named(self.tokenizer)
@@ -461,7 +438,7 @@ class Prepare:
             open_tokenizer(settings.path)  # raises before anything is read
         fraction = self.validation_fraction
         source = Source(self.source, self.field, self.split, self.subset, fraction)
-        make = partial(make_tokenizer, settings)
+        make = lambda texts: make_tokenizer(settings, texts)[1]  # noqa: E731
         manifest = prepare(source, self.folder, name, make)
         for split, part in manifest.splits.items():
             print(
@@ -470,22 +447,6 @@ class Prepare:
             )
         size, dtype = manifest.vocabulary_size, manifest.dtype
         print(f"{self.folder}: {size:,} different tokens, as {dtype}")
-
-
-def make_tokenizer(settings: Any, texts: Callable) -> Any:
-    """Return the tokenizer of these settings; "bpe" and "characters" learn it from the texts."""
-    from tlite.experiment import BPE, Bytes, Characters
-    from tlite.pretrained import learn_bpe
-    from tlite.pretrained.tokenizers import open_tokenizer
-    from tlite.text import ByteTokenizer, CharTokenizer
-
-    if isinstance(settings, Bytes):
-        return ByteTokenizer()
-    if isinstance(settings, Characters):
-        return CharTokenizer("".join(set().union(*texts(None))))
-    if isinstance(settings, BPE):
-        return learn_bpe(texts(MAX_LEARNED_BYTES), settings.pieces)
-    return open_tokenizer(settings.path)[0]
 
 
 # Models
@@ -764,8 +725,8 @@ class Compare:
         from tlite.runs import api
 
         jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
-        folders, settings = map(newest_or_path, self.folders), dict(vars(self))
-        del settings["folders"]
+        settings = dict(vars(self))
+        folders = [newest_or_path(word, studies=True) for word in settings.pop("folders")]
         api.compare(*folders, **settings)
 
 
@@ -871,9 +832,9 @@ def print_columns(rows: list[tuple[str, ...]]) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[list[str]], None]] = {
-    "train": run_train,
-    "tune": run_tune,
-    "plan": run_plan,
+    "train": partial(execute_on_experiment, Train),
+    "tune": partial(execute_on_experiment, Tune),
+    "plan": partial(execute_on_experiment, Plan),
     "launch": run_launch,
     "prepare": partial(execute, Prepare),
     "evaluate": partial(execute, Evaluate),

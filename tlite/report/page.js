@@ -1,7 +1,7 @@
 for (const view of document.querySelectorAll(".heads")) {
   const groups = JSON.parse(view.querySelector("script").textContent);
   const state = {group: 0, layer: 0, head: 0, query: null, pinned: false};
-  const MASKED = -1, ROW = 19, LETTER = 7.9, CELL = 13, SMALL = 6.7;
+  const MASKED = -1, ROW = 19, LETTER = 7.9;
 
   const add = (parent, name, attributes = {}, text = null) => {
     const space = name === "svg" || parent.namespaceURI.endsWith("svg");
@@ -27,12 +27,9 @@ for (const view of document.querySelectorAll(".heads")) {
                  head: choice("head", "head")};
   lists.group.parentNode.hidden = groups.length < 2;
   groups.forEach((group, index) => add(lists.group, "option", {value: index}, group.name));
-  const thumbs = add(view, "div", {class: "thumbs", role: "toolbar",
-    "aria-label": "heads; the arrow keys choose one"});
+  const thumbs = add(view, "div", {class: "thumbs", role: "toolbar", "aria-label": "heads"});
   const readout = add(view, "p", {class: "readout", "aria-live": "polite"});
-  const lines = add(view, "div", {class: "lines", tabindex: 0, role: "group",
-    "aria-label": "lines from queries to keys; the arrow keys choose a query"});
-  const map = add(view, "div", {class: "map"});
+  const lines = add(view, "div", {class: "lines"});
 
   const thumbnail = (canvas, table) => {
     const [height, width] = [table.length, table[0].length];
@@ -67,29 +64,6 @@ for (const view of document.querySelectorAll(".heads")) {
     });
   };
 
-  // The Tab key reaches the selected head only.
-  thumbs.addEventListener("keydown", event => {
-    const {weights} = groups[state.group], [layers, heads] = [weights.length, weights[0].length];
-    const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
-                           ArrowRight: [0, 1]}[event.key] ?? [0, 0];
-    if (!down && !right) return;
-    event.preventDefault();  // the page does not move
-    choose({layer: (state.layer + down + layers) % layers,
-            head: (state.head + right + heads) % heads});
-    thumbs.querySelector("[aria-pressed=true]").focus();
-  });
-
-  const hatching = svg => {
-    const pattern = add(add(svg, "defs"), "pattern", {id: "hatched", width: 5, height: 5,
-      patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"});
-    add(pattern, "line", {class: "hatch", x1: 0, y1: 0, x2: 0, y2: 5});
-  };
-
-  // A cell coloured by its weight; masked cells are hatched.
-  const drawCell = (parent, weight, share, box) => add(parent, "rect", weight === MASKED
-    ? {class: "masked", ...box}
-    : {class: "weight", "fill-opacity": (share * weight).toFixed(3), ...box});
-
   const drawLines = () => {
     const {queries, keys} = groups[state.group], table = tableOf();
     const [left, right] = [queries, keys].map(t => LETTER * Math.max(longest(t), 5) + 12);
@@ -97,7 +71,9 @@ for (const view of document.querySelectorAll(".heads")) {
     lines.replaceChildren();
     const rows = 1 + Math.max(queries.length, keys.length);
     const svg = add(lines, "svg", {width, height: ROW * rows});
-    hatching(svg);
+    const pattern = add(add(svg, "defs"), "pattern", {id: "hatched", width: 5, height: 5,
+      patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"});
+    add(pattern, "line", {class: "hatch", x1: 0, y1: 0, x2: 0, y2: 5});
     add(svg, "text", {class: "dim", x: left - 6, y: ROW / 2, "text-anchor": "end"}, "query");
     add(svg, "text", {class: "dim", x: left + between + 6, y: ROW / 2}, "key");
     const y = index => ROW * (index + 1.5);
@@ -113,7 +89,8 @@ for (const view of document.querySelectorAll(".heads")) {
       if (state.query !== null) {
         const weight = table[state.query][key], box = {x, y: y(key) - ROW / 2 + 1, width: right,
           height: ROW - 2, rx: 3, "data-weight": format(weight)};
-        drawCell(group, weight, 0.75 / 1000, box);
+        add(group, "rect", weight === MASKED ? {class: "masked", ...box}
+          : {class: "weight", "fill-opacity": (0.75 * weight / 1000).toFixed(3), ...box});
         add(group, "text", {class: "dim", x: x + right + 6, y: y(key)},
             weight === MASKED ? "masked" : format(weight));
       }
@@ -134,54 +111,14 @@ for (const view of document.querySelectorAll(".heads")) {
     });
   };
   lines.addEventListener("mouseleave", () => state.pinned || choose({query: null}));
-  lines.addEventListener("keydown", event => {
-    const step = {ArrowDown: 1, ArrowUp: -1}[event.key], {queries} = groups[state.group];
-    if (event.key === "Escape") return choose({query: null, pinned: false});
-    if (!step) return;
-    event.preventDefault();  // the page does not move
-    const next = state.query === null ? (step > 0 ? 0 : -1) : state.query + step;
-    choose({query: (next + queries.length) % queries.length, pinned: true});
-  });
-
-  const drawMap = () => {
-    const {queries, keys} = groups[state.group], table = tableOf();
-    const upright = longest(keys) > 1, left = SMALL * longest(queries) + 8;
-    const top = upright ? SMALL * longest(keys) + 8 : 18;
-    map.replaceChildren();
-    const [width, height] = [CELL * keys.length, CELL * queries.length];
-    const svg = add(map, "svg", {width: left + width + 2, height: top + height + 2});
-    hatching(svg);
-    keys.forEach((token, key) => {
-      const x = left + CELL * (key + 0.5);
-      add(svg, "text", upright ? {transform: `translate(${x},${top - 4}) rotate(-90)`}
-        : {x, y: 9, "text-anchor": "middle"}, token);
-    });
-    const limit = maximum(table);
-    table.forEach((row, query) => {
-      const y = top + CELL * query;
-      add(svg, "text", {x: left - 5, y: y + CELL / 2, "text-anchor": "end"}, queries[query]);
-      row.forEach((weight, key) => {
-        const box = {x: left + CELL * key, y, width: CELL, height: CELL};
-        const label = `${queries[query]} to ${keys[key]}: ${format(weight)}`;
-        add(drawCell(svg, weight, 1 / limit, box), "title", {}, label);
-      });
-    });
-    add(svg, "rect", {class: "edge", x: left, y: top, width, height});
-    if (state.query !== null) add(svg, "rect",
-      {class: "row", x: left, y: top + CELL * state.query, width, height: CELL});
-  };
-
   const tableOf = () => groups[state.group].weights[state.layer][state.head];
 
   const updateReadout = () => {
     const head = `Block ${state.layer}, head ${state.head}`;
     const {queries, keys} = groups[state.group];
     if (state.query === null) {
-      const most = format(maximum(tableOf()));
       readout.textContent = `${head}: a line for each weight of 0.02 or more, the stronger the ` +
-        "larger. Point at a token on the left, or select it with the arrow keys, to see its " +
-        "weights alone; click to pin it. " +
-        `In the map rows are queries, columns are keys, and the strongest colour is ${most}.`;
+        "larger. Point at a token on the left to see its weights alone; click to pin it.";
       return;
     }
     const row = tableOf()[state.query], allowed = row.filter(weight => weight !== MASKED).length;
@@ -202,12 +139,9 @@ for (const view of document.querySelectorAll(".heads")) {
     for (const key of ["group", "layer", "head"]) lists[key].value = state[key];
     const heads = groups[state.group].weights[0].length;
     thumbs.querySelectorAll("button").forEach((button, index) => {
-      const pressed = index === state.layer * heads + state.head;
-      button.setAttribute("aria-pressed", pressed);
-      button.tabIndex = pressed ? 0 : -1;
+      button.setAttribute("aria-pressed", index === state.layer * heads + state.head);
     });
     drawLines();
-    drawMap();
     updateReadout();
   };
   choose({group: 0});

@@ -3,8 +3,9 @@
 import dataclasses
 import hashlib
 import math
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,14 @@ from tlite.data.corpus import MANIFEST, Corpus, Tokens
 from tlite.data.reading import Split
 from tlite.data.windows import contiguous_windows, sample_positions, split_tokens
 from tlite.errors import OutOfMemory, UserError, command, printable, show
-from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
+from tlite.experiment import (
+    BPE,
+    Bytes,
+    Characters,
+    GeneratorExperiment,
+    TextTokenizer,
+    TokenizerFile,
+)
 from tlite.models.transformer import CausalLM
 from tlite.runs.run import EVALUATION_BATCH, Built, Run
 from tlite.text.characters import ByteTokenizer, CharTokenizer, NumberTokenizer, load_tokenizer
@@ -33,6 +41,7 @@ from tlite.training.tasks import generator_task, in_batches
 
 MAX_LOGITS = 2**27  # elements on a device, per replica
 VOCABULARY_PADDING = 128  # unused embedding rows; some devices multiply padded tables faster
+MAX_LEARNED_BYTES = 50_000_000  # of a corpus, from which `bpe` is learned
 MAX_SHOWN = 2**16  # tokens that pictures show
 
 
@@ -89,8 +98,9 @@ class TextRun(Run):
             if isinstance(data, Corpus):
                 min_size = data.manifest().vocabulary_size
             else:
-                fraction = experiment.data.validation_fraction
-                settings, tokenizer = make_tokenizer(settings, data, fraction)
+                training, _ = split_tokens(data, experiment.data.validation_fraction)
+                texts = lambda limit: [training if limit else data]  # noqa: E731
+                settings, tokenizer = make_tokenizer(settings, texts)
             size = experiment.model.vocabulary_size
             size = fit_vocabulary(size, tokenizer, min_size, cls.extra_tokens)
             model = dataclasses.replace(experiment.model, vocabulary_size=size)
@@ -282,27 +292,28 @@ def write_sample(
 
 
 def make_tokenizer(
-    settings: TextTokenizer, text: str, validation_fraction: float
+    settings: TextTokenizer, texts: Callable[[int | None], Iterable[str]]
 ) -> tuple[TextTokenizer, Tokenizer]:
     """Return the settings with the SHA-256 of the tokenizer's files, and the tokenizer.
+
+    Args:
+        texts: function that returns texts of the training split of about this many bytes, or all
+            texts for None.
 
     Raises:
         UserError: it can't be opened, or its files have changed.
     """
     if isinstance(settings, Characters):
-        return settings, CharTokenizer(text)
+        return settings, CharTokenizer("".join(set().union(*texts(None))))
     if isinstance(settings, Bytes):
         return settings, ByteTokenizer()
     from tlite.pretrained.tokenizers import learn_bpe, open_tokenizer
 
     if isinstance(settings, BPE):
-        training, _ = split_tokens(text, validation_fraction)
-        return settings, learn_bpe([training], settings.pieces)
+        return settings, learn_bpe(texts(MAX_LEARNED_BYTES), settings.pieces)
     tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
-    path = Path(settings.path)
-    return type(settings)(
-        str(path.resolve()) if path.exists() else settings.path, digest
-    ), tokenizer
+    path = str(Path(settings.path).resolve()) if os.path.exists(settings.path) else settings.path
+    return TokenizerFile(path, digest), tokenizer
 
 
 def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
