@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from tlite.errors import UserError
-from tlite.library_code import describe_library_code, find_library_code
 from tlite.user_code import describe_code, find_code
+from tlite.user_code.library import describe_library_code, find_library_code
 
 FUNCTIONS = [
     optax.sgd,

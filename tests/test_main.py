@@ -1,7 +1,6 @@
 """`tlite` as a process of its own: standard streams, Ctrl-C and exit codes."""
 
 import contextlib
-import io
 import logging
 import os
 import pty
@@ -10,13 +9,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.helpers.folders import make_run
 from tlite.__main__ import InterruptHandler, quiet_libraries
-from tlite.errors import printable, show
+from tlite.errors import printable
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"
@@ -122,20 +120,6 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
         handler(2, None)
 
 
-def test_errors_of_objects_that_ctrl_c_cut_short_are_silent(monkeypatch):
-    """Nor are late writes of a failed save reported, whose error was raised."""
-    reported, failed = [], SimpleNamespace(exc_type=AttributeError, exc_value="")
-    monkeypatch.setattr(sys, "__unraisablehook__", reported.append)
-    handler = InterruptHandler()
-    handler.report(failed)
-    late = RuntimeError("Event loop is closed")
-    handler.report(SimpleNamespace(exc_type=RuntimeError, exc_value=late))
-    with pytest.raises(KeyboardInterrupt):
-        handler(2, None)
-    handler.report(failed)
-    assert reported == [failed]
-
-
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -222,16 +206,6 @@ def test_printable_keeps_only_newline_and_tab():
     assert left == {"\n", "\t"}
     assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\N{REPLACEMENT CHARACTER}2J␍"
     assert printable("Grüße, 𝄞 ␛\n\t") == "Grüße, 𝄞 ␛\n\t"
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_show_replaces_control_characters_on_a_terminal(monkeypatch, terminal):
-    out = io.StringIO()
-    out.isatty = lambda: terminal
-    monkeypatch.setattr("sys.stdout", out)
-    show("a\x1b[0m", end="|", flush=True)
-    show("\r")
-    assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
 
 
 def test_asyncio_does_not_log_errors_of_a_save_again(caplog):

@@ -15,11 +15,6 @@ def trained(generator):
     return generator
 
 
-def test_a_run_without_checkpoints_says_so(fails, copied):
-    shutil.rmtree(copied / "checkpoints")
-    assert "has no checkpoint yet" in fails("generate {copied}", copied=copied)
-
-
 def number(pattern, out):
     return float(re.search(pattern + r" (\d+\.\d+)", out)[1])
 
@@ -91,11 +86,6 @@ def test_samples_are_those_of_the_next_seeds(works):
     line = "generate {run} --tokens 9 --prompt The --seed "
     samples = works(line + "3 --samples 2")
     assert samples == f"--- sample 1\n{works(line + '3')}--- sample 2\n{works(line + '4')}"
-
-
-def test_unknown_characters_are_read_when_allowed(works):
-    one, two = (works(f"generate {{run}} --prompt {p} --unknown --tokens 3") for p in ("Ö§", "§Ö"))
-    assert one.removeprefix("Ö§") == two.removeprefix("§Ö")
 
 
 @pytest.mark.parametrize(

@@ -84,15 +84,6 @@ def test_an_error_in_a_file_is_printed_with_its_line(content, fails, tmp_path):
     assert MISTAKES[content] in fails("train my.py")
 
 
-def test_a_file_that_cannot_be_read_is_named(fails, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied", "somewhere/my.py")
-
-    write(tmp_path / "my.py", "experiment = 3")
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
-    assert "can't read my.py: Permission denied" in fails("train my.py")
-
-
 @pytest.mark.parametrize("name", ["nowhere.py", "x" * 300, "folder.py", "a\0b.py"])
 def test_a_missing_file_is_an_error(name, fails, tmp_path):
     (tmp_path / "folder.py").mkdir()

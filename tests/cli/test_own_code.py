@@ -118,17 +118,6 @@ def test_another_user_s_run_works_with_trust(works, trained, another_user):
     assert load(trained.run, trust=True)
 
 
-@pytest.mark.parametrize("command", ["evaluate {run}", "generate {run} --tokens 9"])
-def test_an_edited_file_changes_no_result(tlite, works, trained, request, command):
-    before = works(command)
-    request.getfixturevalue("edited")
-    user_code._programs.clear()
-    code, out, err = tlite(command)
-    assert code == 0
-    assert out.endswith(before)
-    assert f"{trained.file} has changed" in err
-
-
 def test_a_run_resumes_from_its_copy_bit_for_bit(tlite, works, trained, copied, edited):
     shutil.rmtree(copied / "checkpoints" / "4")
     code, out, err = tlite("train --resume {copied}", copied=copied)
@@ -168,24 +157,6 @@ def test_a_printed_command_works_in_a_new_process(works, copied):
     printed = works("train --resume {copied}", copied=copied).partition("python -m tlite ")[2]
     user_code._programs.clear()
     assert works(f"{printed.strip()} --tokens 5")
-
-
-def test_a_changed_copy_is_named_even_with_trust(fails, trained, copied):
-    (copy,) = (copied / "code").glob("*.py")
-    copy.write_text("raise SystemExit\n")
-    assert str(copy) in fails("generate {copied} --trust", copied=copied)
-
-
-def test_a_file_name_in_a_config_leaves_no_folder(fails, trained, copied):
-    config = copied / "config.json"
-    config.write_text(config.read_text().replace('"mine.py"', '"../mine.py"'))
-    assert str(config) in fails("generate {copied} --trust", copied=copied)
-
-
-@pytest.mark.parametrize("line", ["--feed-forward.activation alibi", "--attention 3"])
-def test_the_command_line_can_t_set_a_function(fails, trained, line):
-    message = fails(f"train {trained.file} {line} --run x")
-    assert all(word in message for word in line.removeprefix("--").split())
 
 
 def test_the_command_line_replaces_a_function_by_name(train_without_report, works, trained):

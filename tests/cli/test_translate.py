@@ -81,12 +81,6 @@ def test_the_search_of_the_experiment_is_the_default(works):
         assert wide["translations"] != narrow["translations"]
 
 
-def test_replicas_and_checkpoints_have_different_scores(works):
-    line = "translate {run} 'a b c d' --format jsonl --checkpoint "
-    options = ("last", "last --replica 1", "2", "average")
-    assert len({works(line + option) for option in options}) == 4
-
-
 def test_unknown_words_and_cut_sentences_are_warned_of(tlite):
     code, out, err = tlite(f"translate {{run}} 'a b' 'hello a' 'a \x1b[31m' '{LONG}' --truncate")
     assert (code, len(out.splitlines())) == (0, 4)

@@ -229,14 +229,6 @@ def test_prediction_does_not_depend_on_other_texts(trained):
             np.testing.assert_allclose(together[replica, index], alone, atol=1e-5)
 
 
-def test_replicas_share_one_compiled_prediction(trained, monkeypatch):
-    run, traced = trained("transformer"), []
-    monkeypatch.setattr(classifier, "class_logits", lambda m, x: (traced.append(x), m(x))[1])
-    jax.clear_caches()
-    predictions, _ = run.predict([*run.data.train])
-    assert (len(predictions), len(traced)) == (2, 1)
-
-
 def test_report_has_accuracies_of_model_and_baseline(trained, capsys):
     run = trained("words")
     capsys.readouterr()
@@ -356,11 +348,6 @@ def test_printed_accuracy_is_the_mean_over_replicas(stars, drawn, report):
     assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
 
 
-def test_spread_prints_a_deviation_of_several_values():
-    assert spread(np.array([50.0]), ".1f") == "50.0"
-    assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 (SD 10.0)"
-
-
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_an_accuracy_of_100_percent_has_wilsons_interval(seeds):
     message = accuracy_interval(np.ones((seeds, 99), bool), "texts")
@@ -399,19 +386,3 @@ def test_split_without_labels_is_an_error(binary):
 
 
 # Pictures
-
-
-def test_pictures_group_texts_by_label_values(binary, stars, drawn, report):
-    report(stars, split="training")
-    assert drawn["training-probability"].get_ylabel() == "probability of the true class"
-    report(binary)
-    axes, bars = drawn["validation-probability"], drawn["validation-predictions"]
-    assert axes.get_ylabel() == "probability of positive"
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert labels == ["1\n(8 texts)", "3\n(4 texts)", "5\n(8 texts)"]
-    examples = list(binary.data.validation)
-    three = np.array([example.value == "3" for example in examples])
-    positive = binary.predict(examples)[0][0, three, 1]
-    medians = [line.get_ydata()[0] for line in axes.lines if line.get_color() == "C1"]
-    assert medians[1] == pytest.approx(np.median(positive), abs=1e-6)
-    assert bars.containers[1][1].get_height() == pytest.approx(np.mean(positive > 0.5))

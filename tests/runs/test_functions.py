@@ -4,13 +4,11 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import tlite
 from tests.helpers.golden import FOLDER
 from tlite.data import TextFile
-from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.models.parameters import named_arrays
@@ -76,19 +74,6 @@ def test_a_run_with_own_functions_resumes_bitwise(file, tmp_path):
     for name, array in parameters(resumed).items():
         np.testing.assert_array_equal(array, expected[name])
     assert find_runs(tmp_path)[0].total == 4  # read without the user's code
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "wsd", optax.linear_schedule(1, 0, 9)])
-def test_only_runs_with_the_same_past_are_extended(schedule, file, tmp_path):
-    experiment = tlite.override(load_experiment(file), {"training.optimizer": optax.sgd})
-    changes = {"training.schedule": schedule, "training.steps": 2, "training.decay_fraction": 1.0}
-    experiment = tlite.override(experiment, changes)
-    Run.create(experiment, tmp_path / "run").train(report=False)
-    if callable(schedule):
-        Run.open(tmp_path / "run", steps=4).train(report=False)
-    else:
-        with pytest.raises(UserError, match="learning rates would have differed"):
-            Run.open(tmp_path / "run", steps=4)
 
 
 @pytest.mark.parametrize("replica", [0, "all"])

@@ -216,13 +216,6 @@ def test_splits_of_a_text_have_its_characters_and_bytes(name, text, fraction):
         np.testing.assert_array_equal(split.tokens, tokenizer.encode(content))
 
 
-@pytest.mark.parametrize("tokenizer", TEXT_TOKENIZERS.values(), ids=TEXT_TOKENIZERS)
-def test_targets_per_byte_of_a_text_are_exact(tokenizer):
-    for split in split_text(TEXT, tokenizer, CONTEXT, 0.1):
-        size = len(tokenizer.decode(split.tokens[1:]).encode())
-        assert split.targets_per_byte == split.tokens_per_byte == (len(split.tokens) - 1) / size
-
-
 def test_targets_per_byte_of_a_corpus_are_exact(corpus, numbers):
     split = split_corpus(corpus)["validation"]
     size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
@@ -398,17 +391,6 @@ def test_separate_documents_are_masked(trained):
 
     expected = np.asarray(masked(model, inputs, targets)) * weights
     assert losses[1] == pytest.approx(float(expected.sum() / weights.sum()), rel=1e-5)
-
-
-def test_first_loss_is_that_of_the_sampled_windows(trained):
-    run = trained("together")
-    loader = run.data.train.make_loader(TRAINING, run.trainer.mesh)
-    windows = np.asarray(jax.device_get(loader.batches(0, 1)))[0, 0, 0].astype(np.int32)
-    loader.close()
-    model = run.trainer.models(run.trainer.init().parameters)[0]
-    losses = np.asarray(nats(model, windows[:, :-1], windows[:, 1:]))
-    first = read_metrics(run.dir.metrics)[0]["loss"]
-    assert first == pytest.approx(float(losses.mean()), rel=1e-5)
 
 
 def test_training_on_files_of_nanogpt(numbers, trained, tmp_path):

@@ -22,7 +22,6 @@ from tlite.models import GeneratorConfig
 from tlite.runs import ClassifierRun, Run, run, study
 from tlite.runs.study import (
     DatasetCache,
-    free_name,
     resolve_precision,
     resume_study,
     start_study,
@@ -344,12 +343,6 @@ def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
     ]
 
 
-def test_folders_of_variants_differ_whatever_the_case():
-    used, names = {"comparison"}, ["rms rotary", "rms-rotary", "RMS rotary", "Comparison"]
-    folders = [free_name(name, used) for name in names]
-    assert folders == ["rms-rotary", "rms-rotary-2", "RMS-rotary-3", "Comparison-2"]
-
-
 VALID = vars(Variant("a", "a", {}, {}, 1))
 INVALID = [VALID | fields for fields in ({"run": "../b"}, {"experiment": None}, {"ended": None})]
 
@@ -362,8 +355,3 @@ INVALID = [VALID | fields for fields in ({"run": "../b"}, {"experiment": None}, 
 def test_a_damaged_study_file_is_one_error_message(tmp_path, content):
     (tmp_path / "study.json").write_text(content)
     assert complaint(read_study, tmp_path).startswith(f"can't read {tmp_path / 'study.json'}: ")
-
-
-def test_an_unknown_experiment_in_a_study_is_an_error():
-    with pytest.raises(UserError, match="a is no experiment of this tlite"):
-        Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()

@@ -30,16 +30,16 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tlite.errors import UserError, printable, system_reason
-from tlite.library_code import (
+from tlite.user_code.library import (
     describe_arguments,
     describe_library_code,
     find_arguments,
     find_library_code,
     is_library_code,
 )
-from tlite.notebook_code import FILE, is_notebook_code, read_notebook_source
+from tlite.user_code.notebook import FILE, is_notebook_code, read_notebook_source
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "_shipped" / "experiments"
 EXPERIMENTS = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent / "experiments"
 """Folder of tlite's experiments: in a wheel, or beside the package."""
@@ -295,13 +295,11 @@ def describe_code(function: Callable) -> dict[str, Any]:
         return _describe_notebook_code(function)
     name = getattr(function, "__qualname__", repr(function))
     module = sys.modules.get(getattr(function, "__module__", None) or "")
-    module_name = getattr(module, "__name__", "")
     file = Path(getattr(module, "__file__", None) or "")
-    top = module_name.partition(".")[0]
-    is_program = top.startswith(PREFIX)
+    top, _, inner = getattr(module, "__name__", "").partition(".")
     is_library = PACKAGE in file.resolve().parents or INSTALLED.search(str(file))
-    is_library = (is_library or top in sys.stdlib_module_names) and not is_program
-    if is_library and file.resolve().parent != EXPERIMENTS:
+    is_library = is_library or top in sys.stdlib_module_names
+    if is_library and not top.startswith(PREFIX) and file.resolve().parent != EXPERIMENTS:
         raise UserError(
             f"{name} is a library's function (of {top}), which a run can't record: define a "
             "function in your file that calls it"
@@ -313,18 +311,22 @@ def describe_code(function: Callable) -> dict[str, Any]:
                 f"a lambda has no name that a run can record: write it as a def in {file.name}"
             )
         raise UserError(f"{name} is not on the top level of {where}: a run can't record it")
-    program = _programs.get(top if is_program else module_name)
-    is_another = program is not None and not is_program and module is not program.module
-    if (
-        is_another
-        or program is None
-        or (module is program.module and module.__spec__ is not program.spec)
-    ):
-        program = read_program(file, module)  # Python has imported it, or has reloaded it
+    program = _program_of(module, file)
     kind = "class" if isinstance(function, type) else "function"
-    if module is not program.module:
-        name = f"{module_name.partition('.')[2]}.{name}"
+    name = name if module is program.module else f"{inner}.{name}"
     return {"kind": kind, "file": program.file, "name": name, "sha256": program.digests}
+
+
+def _program_of(module: ModuleType, file: Path) -> Program:
+    """Return the program of a module; read it if Python has imported or reloaded the module."""
+    top = module.__name__.partition(".")[0]
+    program = _programs.get(top if top.startswith(PREFIX) else module.__name__)
+    if program is not None:
+        if module is program.module and module.__spec__ is program.spec:
+            return program
+        if module is not program.module and top.startswith(PREFIX):  # that the main file imports
+            return program
+    return read_program(file, module)
 
 
 def _describe_notebook_code(function: Callable) -> dict[str, Any]:
