@@ -148,3 +148,12 @@ def printable(text: str) -> str:
 def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
     """Print text of a user or a model: `printable` on a terminal, unchanged elsewhere."""
     print(printable(text) if sys.stdout.isatty() else text, end=end, flush=flush)
+
+
+def show_columns(rows: Iterable[Iterable[str]]) -> None:
+    """Print rows of a table, each column as wide as its longest cell."""
+    rows = [[" ".join(cell.split()) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
+        show("  ".join(cells).rstrip())

@@ -16,7 +16,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 import tlite.distributed as distributed
 from tlite.cli import HELP, parse, parse_known
 from tlite.distributed import devices
-from tlite.errors import UserError, printable, show
+from tlite.errors import UserError, printable, show, show_columns
 from tlite.runs.experiment_files import (
     describe_experiments,
     find_experiment,
@@ -798,7 +798,7 @@ class Experiments:
     """List the experiments: those of tlite, and yours in ./experiments."""
 
     def execute(self) -> None:
-        print_columns(describe_experiments())
+        show_columns(describe_experiments())
 
 
 @dataclass(frozen=True)
@@ -819,16 +819,7 @@ class Runs:
             done = f"{run.progress:,} of {run.total:,} {unit}" if run.total else ""
             created = f"{run.created:%Y-%m-%d %H:%M}"
             rows.append((str(run.folder), run.experiment, run.kind, done, run.best, created))
-        print_columns(rows)
-
-
-def print_columns(rows: list[tuple[str, ...]]) -> None:
-    """Print rows of a table, each column as wide as its longest cell."""
-    rows = [tuple(" ".join(cell.split()) for cell in row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
-        show("  ".join(cells).rstrip())
+        show_columns(rows)
 
 
 FUNCTIONS: dict[str, Callable[[list[str]], None]] = {

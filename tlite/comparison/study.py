@@ -1,8 +1,10 @@
 """A study: the runs of several variants in one folder, whose study.json says which is which."""
 
+import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,12 +84,17 @@ def read_study(folder: Path) -> Study:
     Raises:
         UserError: there is none, or it can't be read.
     """
-    path = folder / STUDY
-    try:
+    with reading(path := folder / STUDY):
         content = json.loads(path.read_text(encoding="utf-8"))
         variants = variants_from_json(content["variants"])
-        study = Study(folder, str(content["name"]), variants, content.get("tuning"))
+        return Study(folder, str(content["name"]), variants, content.get("tuning"))
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of a file that can't be read, or has other content, into a `UserError`."""
+    try:
+        yield
     except UNREADABLE as error:
-        reason = system_reason(error) or f"not written by a study: {error}"
+        reason = system_reason(error) or f"it is not what tlite writes: {error}"
         raise UserError(f"can't read {path}: {reason}") from error
-    return study

@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -257,12 +257,9 @@ class Run(abc.ABC):
         """
         dir = None if dir is None else Path(dir)
         built = build(experiment.resolve())
-        if resume != "never":
-            same = partial(find_same, built.experiment, dir)
-            if path := distributed.broadcast_from_process0(same):
-                return Run.open(path)
-            if resume == "must":
-                raise UserError(f"there is no run of {experiment.name} in {dir or ROOT} to resume")
+        same = partial(find_same, built.experiment, dir)
+        if path := find_to_resume(f"run of {experiment.name}", dir, resume, same):
+            return Run.open(path)
         built = built._replace(experiment=built.experiment.resolve_precision())
         return Run.start(built, dir)
 
@@ -641,6 +638,24 @@ class ExamplesRun(Run):
 
 
 # Resume and extend
+
+
+def find_to_resume(
+    what: str,
+    dir: Path | None,
+    resume: Literal["never", "auto", "must"],
+    find: Callable[[], str],
+) -> Path | None:
+    """Return the folder that process 0 finds; None if there is none, or for "never".
+
+    Raises:
+        UserError: there is none, but there must be one.
+    """
+    if resume != "never" and (path := distributed.broadcast_from_process0(find)):
+        return Path(path)
+    if resume == "must":
+        raise UserError(f"there is no {what} in {dir or ROOT} to resume")
+    return None
 
 
 def find_same(experiment: Any, dir: Path | None) -> str:

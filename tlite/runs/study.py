@@ -30,6 +30,7 @@ from tlite.runs.run import (
     build,
     check_same_data,
     find_equal,
+    find_to_resume,
     run_class,
     with_training,
 )
@@ -38,7 +39,6 @@ from tlite.training.precision import Precision, attention_of_all
 from tlite.training.probe import probe_training
 from tlite.training.run_dir import (
     CODE,
-    ROOT,
     RUN,
     STUDY,
     create_folder,
@@ -150,15 +150,12 @@ def start_study(
     """Find or create the study of these variants, as `train_study` does."""
     resolved = resolve_all(experiments)
     name = next(iter(experiments.values())).name
-    if resume != "never":
-        same = partial(find_same_study, name, resolved, dir)
-        if folder := distributed.broadcast_from_process0(same):
-            study = read_study(Path(folder))
-            if study.tuning != tuning:
-                raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
-            return study
-        if resume == "must":
-            raise UserError(f"there is no study of {name} in {dir or ROOT} to resume")
+    same = partial(find_same_study, name, resolved, dir)
+    if folder := find_to_resume(f"study of {name}", dir, resume, same):
+        study = read_study(folder)
+        if study.tuning != tuning:
+            raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
+        return study
     return create_study(name, resolve_precision(resolved), dir, datasets, tuning)
 
 
@@ -238,20 +235,32 @@ def create_study(
 ) -> Study:
     """Write the folder of a study, with study.json."""
     variants = make_variants(experiments, datasets)
+    study = Study(Path(), name, variants, tuning)
+    return dataclasses.replace(study, folder=write_variants(name, dir, variants, study.write))
+
+
+def write_variants(
+    name: str, dir: Path | None, variants: Sequence[Variant], write: Callable[[Path], None]
+) -> Path:
+    """Create the folder of a study or a tuning, with the user code of its variants; return it.
+
+    Args:
+        write: writes study.json or tuning.json into a folder.
+    """
     configs = [variant.experiment for variant in variants]
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
-    distributed.assert_equal_across_processes("study", {"study": [vars(v) for v in variants]})
+    distributed.assert_equal_across_processes("variants", {"variants": [vars(v) for v in variants]})
 
     def write_files(folder: Path) -> None:
-        Study(path, name, variants, tuning).write(folder)
+        write(folder)
         write_code(folder / CODE, configs)
 
-    def write() -> str:
+    def create() -> str:
         return str(create_folder(path, write_files, exist_ok=dir is None))
 
-    path = Path(distributed.broadcast_from_process0(write))
+    path = Path(distributed.broadcast_from_process0(create))
     remember_code(configs)
-    return Study(path, name, variants, tuning)
+    return path
 
 
 def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tuple[Variant, ...]:

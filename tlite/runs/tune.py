@@ -37,7 +37,7 @@ from tlite.comparison.search_space import (
     make_search_space,
     sample_space,
 )
-from tlite.comparison.study import Variant, variants_from_json
+from tlite.comparison.study import Variant, reading, variants_from_json
 from tlite.comparison.summaries import read_summaries
 from tlite.config import override, to_dict
 from tlite.errors import (
@@ -46,10 +46,11 @@ from tlite.errors import (
     command,
     disk_errors,
     printable,
-    system_reason,
+    show_columns,
 )
 from tlite.experiment import BaseExperiment
-from tlite.runs.run import Run
+from tlite.runs.reporting import spread
+from tlite.runs.run import Run, find_to_resume
 from tlite.runs.study import (
     DatasetCache,
     failure_reason,
@@ -58,21 +59,16 @@ from tlite.runs.study import (
     open_variant,
     resolve_all,
     resolve_precision,
+    write_variants,
 )
 from tlite.training.metrics import ExampleScores, read_example_scores
 from tlite.training.run_dir import (
-    CODE,
     LEDGER,
-    ROOT,
     RUN,
     TUNING,
-    UNREADABLE,
-    create_folder,
     experiment_fields,
-    new_folder,
     replace_file,
 )
-from tlite.user_code import remember_code, write_code
 
 SEED_OFFSET = 10_000
 """Difference of a tuning's seeds from the experiment's, with which the chosen value is trained."""
@@ -108,12 +104,9 @@ class Tuning:
     def read_ledger(self) -> list[dict[str, Any]]:
         """Return the lines of the ledger."""
         path = self.folder / LEDGER
-        if not path.is_file():
-            return []
-        try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        except UNREADABLE as error:
-            raise UserError(f"can't read {path}: {system_reason(error) or error}") from error
+        with reading(path):
+            text = path.read_text(encoding="utf-8") if path.is_file() else ""
+            return [json.loads(line) for line in text.splitlines()]
 
     def best(self) -> dict[str, Any] | None:
         """Return the ledger's line of the best value so far; None if all have failed."""
@@ -151,16 +144,12 @@ def read_tuning(folder: Path) -> Tuning:
     Raises:
         UserError: it is none, or can't be read.
     """
-    path = folder / TUNING
-    try:
+    with reading(path := folder / TUNING):
         content = json.loads(path.read_text(encoding="utf-8"))
         space = {name: axis_from_json(axis) for name, axis in content.pop("space").items()}
         variants = variants_from_json(content.pop("variants"))
         sequences = {name: tuple(content.pop(name)) for name in ("rungs", "seeds", "train_command")}
         return Tuning(folder, space=space, variants=variants, **sequences, **content)
-    except UNREADABLE as error:
-        reason = system_reason(error) or f"it is not what a tuning writes: {error}"
-        raise UserError(f"can't read {path}: {reason}") from error
 
 
 # Create
@@ -178,8 +167,7 @@ def tune(
 ) -> Tuning:
     """Try values of an experiment's fields by successive halving, and print the best one.
 
-    All trials are trained to the first rung, the better half of them to the next one, and so on;
-    a value is dropped only if the interval of its difference from the best one says so.
+    A value is dropped only if the interval of its difference from the best one says so.
 
     Example:
         tuning = tlite.tune(experiment, {"training.learning_rate": (1e-4, 1e-1)}, trials=8)
@@ -189,30 +177,23 @@ def tune(
         fields: by dotted name a logarithmic range (low, high), or a list of choices.
         trials: number of points to try: evenly spaced for a single range, all combinations of
             choices if they are at most as many, else scrambled Sobol points.
-        seeds: number of seeds of each trial: the experiment's seed + 10,000, + 10,001, ... With
-            two, intervals are so wide that few values are dropped; with one, they are for new
-            examples only.
+        seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two,
+            intervals are so wide that few values are dropped; with one, they are for new examples.
         dir: folder of the tuning; default: runs/NAME/TIME.
         resume: as in `Run.create`.
         train_command: words of the command that trains the experiment, for the last line printed.
 
     Raises:
-        UserError: the experiment can't be trained or tuned so, or no trial has a finite loss.
+        UserError: it can't be trained or tuned so, or no trial has a finite loss.
     """
     datasets = DatasetCache()
     space, path = make_search_space(experiment, fields), None if dir is None else Path(dir)
     changes, experiments = make_trials(experiment, space, trials, seeds)
-    tuning = None
-    if resume != "never":
-        same = partial(find_same_study, experiment.name, experiments, path, TUNING, read_tuning)
-        if folder := distributed.broadcast_from_process0(same):
-            tuning = read_tuning(Path(folder))
-        elif resume == "must":
-            raise UserError(f"there is no tuning of {experiment.name} in {path or ROOT} to resume")
-    if tuning is None:
-        tuning = create_tuning(
-            experiment.name, space, changes, experiments, path, datasets, tuple(train_command)
-        )
+    name, words = experiment.name, tuple(train_command)
+    same = partial(find_same_study, name, experiments, path, TUNING, read_tuning)
+    if folder := find_to_resume(f"tuning of {name}", path, resume, same):
+        return run_tuning(read_tuning(folder), datasets)
+    tuning = create_tuning(name, space, changes, experiments, path, datasets, words)
     return run_tuning(tuning, datasets)
 
 
@@ -248,24 +229,11 @@ def create_tuning(
     """Write the folder of a tuning, with tuning.json."""
     experiments = resolve_precision(dict(experiments))
     variants = make_variants(experiments, datasets)
-    path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
-    distributed.assert_equal_across_processes("tuning", {"trials": [vars(v) for v in variants]})
     training = next(iter(experiments.values())).training
     steps = (*rungs(training.steps, len(variants)), training.steps)
     seeds = tuple(training.seed_range)
-    tuning = Tuning(path, name, space, changes, variants, steps, seeds, train_command)
-    configs = [variant.experiment for variant in variants]
-
-    def write_files(folder: Path) -> None:
-        tuning.write(folder)
-        write_code(folder / CODE, configs)
-
-    def write() -> str:
-        return str(create_folder(path, write_files, exist_ok=dir is None))
-
-    path = Path(distributed.broadcast_from_process0(write))
-    remember_code(configs)
-    return dataclasses.replace(tuning, folder=path)
+    tuning = Tuning(Path(), name, space, changes, variants, steps, seeds, train_command)
+    return dataclasses.replace(tuning, folder=write_variants(name, dir, variants, tuning.write))
 
 
 def describe_tuning(
@@ -501,16 +469,14 @@ def print_result(tuning: Tuning, ledger: Sequence[dict]) -> None:
     """Print and draw the trials, what they cost, and how to train with the chosen values."""
     last = {line["trial"]: line for line in ledger}
     best = tuning.best()
-    rows = [("trial", "steps", "validation loss, mean (SD)", "")]
+    rows = [("trial", "steps", "validation loss", "")]
     for trial, line in last.items():
         state = "kept" if line["kept"] else f"dropped ({line['reason']})"
         state = "best" if best and trial == best["trial"] else state
-        rows.append((trial, f"{line['step']:,}", describe_loss(line["loss"]), state))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        losses = line["loss"] and spread(np.array(line["loss"]), ".4f")
+        rows.append((trial, f"{line['step']:,}", losses or "not finite", state))
     print()
-    for row in rows:
-        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        print(printable("  ".join(cells).rstrip()))
+    show_columns(rows)
     steps, everything = sum(line["step"] for line in last.values()), len(last) * tuning.rungs[-1]
     print(f"trained {steps:,} steps, {steps / everything:.0%} of all trials' {everything:,}")
     if best is None:
@@ -522,14 +488,6 @@ def print_result(tuning: Tuning, ledger: Sequence[dict]) -> None:
     print(f"best: {describe_change(tuning.values)}")
     if tuning.train_command:
         print(f"to train with it: {command(*tuning.train_command, *as_options(tuning.values))}")
-
-
-def describe_loss(losses: Sequence[float] | None) -> str:
-    """Return the mean of losses by seed, with their standard deviation if there are several."""
-    if losses is None:
-        return "not finite"
-    spread = f" ({np.std(losses, ddof=1):.4f})" if len(losses) > 1 else ""
-    return f"{np.mean(losses):.4f}{spread}"
 
 
 def as_options(change: Change) -> list[str]:
