@@ -80,9 +80,6 @@ def resolve_word(field: str, words: Mapping[str, Any], arguments: str, value: An
         field: name of the field, for messages.
         words: what each word stands for.
         arguments: what the function must be a function of.
-
-    Raises:
-        ValueError: the value is neither a known word nor a function.
     """
     if isinstance(value, str):
         if value not in words:

@@ -176,11 +176,7 @@ def run_command(words: list[str]) -> None:
 
 
 def parse(kind: Any, words: list[str], program: str) -> Any:
-    """Return a dataclass filled from the options of a command line.
-
-    Raises:
-        UserError: an option is unknown, or a value does not fit.
-    """
+    """Return a dataclass filled from the options of a command line."""
     options, unknown = parse_known(kind, words, program)
     if unknown:
         names = {field.name.replace("_", "-") for field in dataclasses.fields(kind)}

@@ -685,11 +685,7 @@ def warn_unread(tokenizer: Any, texts: list[str], cut: list[bool]) -> None:
 
 
 def read_input(purpose: str, path: Path | None = None) -> list[str]:
-    """Return the lines of a file, or of standard input.
-
-    Raises:
-        UserError: there are none or too many, they are not UTF-8, or can't be read.
-    """
+    """Return the lines of a file, or of standard input."""
     from tlite.data.reading import read_lines
 
     if path is None and sys.stdin.isatty():

@@ -64,9 +64,6 @@ def read_experiments(
         words: options of the command line, which apply to every variant.
         vary: each the name of an option and two or more values.
         only: names of the variants to keep.
-
-    Raises:
-        UserError: an option, name or value is unknown, or a combination is invalid.
     """
     names = option_names(experiment)
     changes = read_changes(experiment, names, words)
@@ -91,11 +88,7 @@ def read_experiments(
 
 
 def select_variants(grid: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
-    """Return the variants named in `only`, or all if it is empty.
-
-    Raises:
-        UserError: there is no variant of this name.
-    """
+    """Return the variants named in `only`, or all if it is empty."""
     for name in only:
         if name not in grid:
             known = ", ".join(filter(None, grid)) or "none"
@@ -127,11 +120,7 @@ def read_axis(
 
 
 def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return the ranges (low, high) and lists of choices of --vary by dotted name.
-
-    Raises:
-        UserError: an option is unknown, or a value does not fit it.
-    """
+    """Return the ranges (low, high) and lists of choices of --vary by dotted name."""
     names, space = option_names(experiment), {}
     for option, *words in vary:
         option = option.replace("_", "-")
@@ -190,11 +179,7 @@ def walk_options(
 
 
 def find_path(option: str, experiment: Any, names: dict[str, str]) -> str:
-    """Return the dotted name of an option; `override` checks what follows the first word.
-
-    Raises:
-        UserError: there is no such option.
-    """
+    """Return the dotted name of an option; `override` checks what follows the first word."""
     first, dot, rest = option.partition(".")
     fields = experiment.__dataclass_fields__
     if (dot or first not in names) and first.replace("-", "_") in fields:
@@ -229,11 +214,7 @@ def read_changes(experiment: Any, names: dict[str, str], words: list[str]) -> Ch
 
 
 def parse_words(kind: Any, value: OptionWords) -> Any:
-    """Return the value of type `kind` that the words of an option stand for.
-
-    Raises:
-        UserError: they stand for none.
-    """
+    """Return the value of type `kind` that the words of an option stand for."""
     for each in alternatives(kind):
         try:
             return _parse(each, value.words)

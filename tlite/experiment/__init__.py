@@ -69,11 +69,7 @@ TOKENIZERS = {"characters": Characters, "bytes": Bytes, "bpe": BPE}
 
 
 def tokenizer_named(name: str) -> TextTokenizer:
-    """Return the tokenizer of a name: characters, bytes, bpe, bpe:4000, or a file or hub name.
-
-    Raises:
-        ValueError: the number after "bpe:" is invalid.
-    """
+    """Return the tokenizer of a name: characters, bytes, bpe, bpe:4000, or a file or hub name."""
     if name.startswith("bpe:"):
         return BPE(int(name.removeprefix("bpe:")))
     return TOKENIZERS[name]() if name in TOKENIZERS else TokenizerFile(name)

@@ -27,7 +27,7 @@ def train(
     trials: int | None = None,
     tuning_seeds: int | None = None,
 ) -> Run | Study:
-    """Train an experiment, or the variants of a study and compare them.
+    """Train an experiment, or the variants of a study and compare them; return run or study.
 
     Example:
         wide = tlite.override(experiment, {"model.width": 128})
@@ -43,9 +43,6 @@ def train(
             trained, as by `tlite.tune`.
         trials: number of its trials, 8 by default.
         tuning_seeds: number of seeds of a trial, 3 by default.
-
-    Returns:
-        The run, or the study, at its end.
 
     Raises:
         UserError: it can't be trained, or some variants have failed.

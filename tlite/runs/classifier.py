@@ -451,11 +451,7 @@ def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
 
 
 def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
-    """Return the numbers of n-grams of words and of characters, as sizes of the model.
-
-    Raises:
-        UserError: the experiment can't have n-grams.
-    """
+    """Return the numbers of n-grams of words and of characters, as sizes of the model."""
     is_transformer = isinstance(experiment.model, ClassifierConfig)
     if not isinstance(tokenizer, NgramTokenizer):
         return dict.fromkeys(ROWS, 0) if is_transformer else {}

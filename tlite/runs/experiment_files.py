@@ -34,11 +34,7 @@ def find_experiments() -> dict[str, Path]:
 
 
 def find_experiment(name: str) -> Path:
-    """Return the file of an experiment, by its name or by a path that ends in .py.
-
-    Raises:
-        UserError: there is no such file; the message has the nearest name.
-    """
+    """Return the file of an experiment, by its name or by a path that ends in .py."""
     if name.endswith(".py"):
         if not os.path.isfile(name):
             raise UserError(f"there is no experiment {name!r}: no such file")

@@ -299,9 +299,6 @@ def make_tokenizer(
     Args:
         texts: function that returns texts of the training split of about this many bytes, or all
             texts for None.
-
-    Raises:
-        UserError: it can't be opened, or its files have changed.
     """
     if isinstance(settings, Characters):
         return settings, CharTokenizer("".join(set().union(*texts(None))))
@@ -317,11 +314,7 @@ def make_tokenizer(
 
 
 def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
-    """Return the tokenizer of a corpus; numbers if the corpus names none.
-
-    Raises:
-        UserError: it can't be opened, or has changed.
-    """
+    """Return the tokenizer of a corpus; numbers if the corpus names none."""
     manifest = corpus.manifest()
     if (reference := manifest.tokenizer) is None:
         return NumberTokenizer(manifest.vocabulary_size)
@@ -361,11 +354,7 @@ def end_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
-    """Return the tokens (T,) of a prompt; of an empty one the token that ends a text.
-
-    Raises:
-        UserError: the prompt has no tokens.
-    """
+    """Return the tokens (T,) of a prompt; of an empty one the token that ends a text."""
     tokens = tokenizer.encode(prompt) if prompt else np.array(end_ids(tokenizer), np.int32)
     if not len(tokens):
         raise UserError(f"the prompt {prompt!r} has no token to start from")
@@ -385,11 +374,7 @@ def warn_of_unknown(tokenizer: Tokenizer, tokens: np.ndarray) -> None:
 
 
 def document_end_id(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
-    """Return the token that ends each document if documents must not attend to each other.
-
-    Raises:
-        UserError: neither the corpus nor the tokenizer has such a token.
-    """
+    """Return the token that ends each document if documents must not attend to each other."""
     if not corpus.separate_documents:
         return None
     for end_id in (corpus.manifest().end_id, tokenizer.eos_id):
@@ -461,11 +446,7 @@ class TextSplit:
 def corpus_splits(
     experiment: GeneratorExperiment, tokenizer: Tokenizer, corpus: Corpus
 ) -> list[TextSplit]:
-    """Return the training and the validation split of a corpus.
-
-    Raises:
-        UserError: one is missing or can't be read.
-    """
+    """Return the training and the validation split of a corpus."""
     splits, model = [], experiment.model
     for name in ("training", "validation"):
         tokens = corpus.open(name, model.vocabulary_size)

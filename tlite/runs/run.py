@@ -431,11 +431,7 @@ class Run(abc.ABC):
         return self
 
     def train_until(self, step: int, *, profile: int = 0) -> None:
-        """Train from the last checkpoint to a step; save it and the scores of each example there.
-
-        Raises:
-            Interrupted: a signal stopped it; everything is saved.
-        """
+        """Train from the last checkpoint to a step; save it and the scores of each example there."""
         remember_code(to_dict(self.experiment))
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
@@ -646,11 +642,7 @@ def find_to_resume(
     resume: Literal["never", "auto", "must"],
     find: Callable[[], str],
 ) -> Path | None:
-    """Return the folder that process 0 finds; None if there is none, or for "never".
-
-    Raises:
-        UserError: there is none, but there must be one.
-    """
+    """Return the folder that process 0 finds; None if there is none, or for "never"."""
     if resume != "never" and (path := distributed.broadcast_from_process0(find)):
         return Path(path)
     if resume == "must":
@@ -698,11 +690,7 @@ def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
 
 
 def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
-    """Return a run's experiment with other steps, and the trunk if it has to go on from there.
-
-    Raises:
-        UserError: its past would differ.
-    """
+    """Return a run's experiment with other steps, and the trunk if it has to go on from there."""
     saved = Checkpoints(run_dir.checkpoints).steps()
     done = max(saved, default=0)
     try:

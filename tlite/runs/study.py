@@ -297,10 +297,6 @@ def train_variants(study: Study, datasets: DatasetCache) -> Study:
     """Train the variants that have not ended, then compare.
 
     A variant that fails is recorded in study.json; the others are trained.
-
-    Raises:
-        UserError: the study can't continue (a full disk), or at its end, some variants have failed.
-        Interrupted: by a signal; everything is saved.
     """
     for number, variant in enumerate(study.variants, 1):
         if variant.failed or (variant.ended and has_run(study.folder / variant.run)):

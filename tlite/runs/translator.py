@@ -225,11 +225,7 @@ def with_search(
     truncate: bool = False,
     max_length: int | None = None,
 ) -> TranslatorExperiment:
-    """Return the experiment with other search settings; None and False keep the experiment's.
-
-    Raises:
-        UserError: a setting is not possible.
-    """
+    """Return the experiment with other search settings; None and False keep the experiment's."""
     settings = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
     changes = {name: value for name, value in settings.items() if value is not None}
     try:
@@ -243,11 +239,7 @@ def with_search(
 def encode_pairs(
     experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return tokens of sources, with their end, and of targets, with start and end.
-
-    Raises:
-        UserError: one is longer than the model's context, and `truncate` is False.
-    """
+    """Return tokens of sources, with their end, and of targets, with start and end."""
     names = [pair.where for pair in pairs]
     sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], names)
     targets = tokenizer.encode_targets(pair.target for pair in pairs)

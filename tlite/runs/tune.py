@@ -139,11 +139,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
 
 
 def read_tuning(folder: Path) -> Tuning:
-    """Return the tuning in a folder.
-
-    Raises:
-        UserError: it is none, or can't be read.
-    """
+    """Return the tuning in a folder."""
     with reading(path := folder / TUNING):
         content = json.loads(path.read_text(encoding="utf-8"))
         space = {name: axis_from_json(axis) for name, axis in content.pop("space").items()}
@@ -279,12 +275,7 @@ def resume_tuning(folder: Path) -> Tuning:
 
 
 def run_tuning(tuning: Tuning, datasets: DatasetCache) -> Tuning:
-    """Train the trials from rung to rung, dropping the worse ones, and print the best one.
-
-    Raises:
-        RunFailed: no trial has a finite loss.
-        Interrupted: by a signal; everything is saved.
-    """
+    """Train the trials from rung to rung, dropping the worse ones, and print the best one."""
     seeds = ", ".join(map(str, tuning.seeds))
     print(f"tuning trials={len(tuning.variants)} seeds={seeds} dir={tuning.folder}", flush=True)
     ledger = distributed.broadcast_from_process0(tuning.read_ledger)

@@ -97,11 +97,7 @@ class Program(Loader):
             _programs[self.name] = self
 
     def execute(self) -> ModuleType:
-        """Execute the main file in a new module, and return it.
-
-        Raises:
-            UserError: it raises an error; the message has the line.
-        """
+        """Execute the main file in a new module, and return it."""
         _programs[self.name] = self
         try:
             return importlib.import_module(f"{self.name}.{self.main}")
@@ -160,11 +156,7 @@ def exec_file(path: Path) -> ModuleType:
 
 
 def read_program(path: Path, module: ModuleType | None = None) -> Program:
-    """Read a Python file, and the modules of its folder or package that its imports name.
-
-    Raises:
-        UserError: a file can't be read, or is not Python.
-    """
+    """Read a Python file, and the modules of its folder or package that its imports name."""
     importlib.invalidate_caches()  # a file beside it may be a moment old
     folder = root = path.resolve().parent
     while (root / "__init__.py").is_file():
@@ -474,11 +466,7 @@ def _consent_path(file: str, digests: dict[str, str]) -> Path:
 
 
 def _read_copy(file: str, digests: dict[str, str], name: str) -> Program:
-    """Return the program in the folder of `allow_code` if its files are those of the digests.
-
-    Raises:
-        UserError: a file is missing or differs, or the user has not consented to execute it.
-    """
+    """Return the program in the folder of `allow_code` if its files are those of the digests."""
     folder, has_consent = _allowed.get()
     if folder is None:
         raise UserError(f"{name} of {file} is not loaded, and there is no copy of it here")

@@ -129,11 +129,7 @@ def _describe(value: Any) -> Any:
 
 
 def describe_arguments(values: Any) -> Any:
-    """Return positional or keyword arguments as JSON.
-
-    Raises:
-        ValueError: one is no number, text, list or function of a library.
-    """
+    """Return positional or keyword arguments as JSON."""
     if isinstance(values, dict):
         return {name: _describe(value) for name, value in values.items()}
     return [_describe(value) for value in values]
