@@ -1,7 +1,6 @@
 """`tlite` as a process of its own: standard streams, Ctrl-C and exit codes."""
 
 import contextlib
-import logging
 import os
 import pty
 import signal
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.folders import make_run
-from tlite.__main__ import InterruptHandler, quiet_libraries
+from tlite.__main__ import InterruptHandler
 from tlite.errors import printable
 
 TLITE = [sys.executable, "-m", "tlite"]
@@ -206,13 +205,6 @@ def test_printable_keeps_only_newline_and_tab():
     assert left == {"\n", "\t"}
     assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\N{REPLACEMENT CHARACTER}2J␍"
     assert printable("Grüße, 𝄞 ␛\n\t") == "Grüße, 𝄞 ␛\n\t"
-
-
-def test_asyncio_does_not_log_errors_of_a_save_again(caplog):
-    quiet_libraries()
-    for line in ("Task exception was never retrieved: orbax/checkpoint/x.py", "another task's"):
-        logging.getLogger("asyncio").error(line)
-    assert [record.getMessage() for record in caplog.records] == ["another task's"]
 
 
 def test_importing_tlite_keeps_log_levels_and_filters():

@@ -207,14 +207,6 @@ def test_a_layer_is_read_back_from_the_copy_of_a_run(mine, code):
         from_dict(GeneratorConfig, values)
 
 
-def test_an_edited_file_is_named_and_the_copy_is_used(mine, code, capsys):
-    values = through_json(load_experiment(mine))
-    folder = code(values)
-    mine.write_text(mine.read_text().replace("** 2", "** 5"))
-    assert activation(read_trusted(folder, values)) == 9
-    assert f"{mine} has changed" in capsys.readouterr().err
-
-
 # Imported files
 
 HELPER = "from sizes import SCALE\n\ndef scaled(x):\n    return SCALE * x\n"

@@ -236,12 +236,6 @@ def test_any_text_is_drawn(drawn, kind, text, missing):
     assert sorted(folder_of(kind).rglob("*")) == before
 
 
-def test_empty_text_is_refused():
-    assert "text to inspect is empty" in complaint(
-        inspect_pretrained, folder_of("encoder"), text=" "
-    )
-
-
 def test_the_default_folder_has_the_models_name(drawn, monkeypatch):
     assert inspect_pretrained(folder_of("encoder")) == Path("inspection/model/index.html")
     monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folder_of("encoder")))

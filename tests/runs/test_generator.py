@@ -51,7 +51,6 @@ from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
 from tlite.training.run_dir import RunDir
-from tlite.training.sharding import make_mesh
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
@@ -247,19 +246,6 @@ def test_validation_windows_are_spread_without_overlap(corpus):
         1,
         CONTEXT,
     )
-
-
-def test_training_windows_depend_on_seed_step_and_row(corpus):
-    split = split_corpus(corpus)["training"]
-    config = TrainingConfig(steps=9, batch_size=4, gradient_accumulation_steps=2, seed=5)
-    mesh, _ = make_mesh(jax.devices()[:1], config, config.batch_size)
-    loader = split.make_loader(config, mesh)
-    batches = np.asarray(loader.batches(3, 2))[0]
-    again = np.asarray(loader.batches(4, 1))[0]
-    loader.close()
-    assert batches.shape[1:] == (2, 4, CONTEXT + 1)
-    np.testing.assert_array_equal(batches[1], again[0])
-    assert len({window.tobytes() for window in batches[:2].reshape(-1, CONTEXT + 1)}) > 12
 
 
 # Runs

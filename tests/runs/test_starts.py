@@ -14,7 +14,6 @@ import tlite
 from tests.helpers.complaints import complaint
 from tests.helpers.runs import (
     TEXTS,
-    TRAINING,
     TRANSFORMER,
     assert_same_state,
     interrupt,
@@ -27,7 +26,7 @@ from tests.helpers.runs import (
 )
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
-from tlite.models import Embedding, Norm, Rotary
+from tlite.models import Embedding
 from tlite.runs import Run, classifier
 from tlite.runs.classifier import (
     encode_texts,
@@ -80,18 +79,6 @@ def test_all_replicas_start_from_the_pretrained_blocks(uninterrupted):
     lines = read_metrics(folder / "metrics.jsonl")
     losses = [line["loss"] for line in lines if line["split"] == "validation"]
     assert losses[-1] < losses[0]
-
-
-def test_pretraining_has_the_model_and_seed_of_the_classifier():
-    parts = {"positions": Rotary(), "norm": Norm("rms")}
-    model = dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts)
-    config = generator_config(model, 0.3)
-    assert (config.vocabulary_size, config.positions, config.norm) == (7, *parts.values())
-    assert (config.context, config.width, config.num_heads) == (12, 8, 2)
-    assert config.dropout == 0.3
-    training = pretraining_config(dataclasses.replace(TRAINING, seed=5, seeds=2), SETTINGS)
-    assert list(training.seed_range) == [5]
-    assert (training.steps, training.batch_size, training.learning_rate) == (4, 4, 0.1)
 
 
 @pytest.mark.parametrize("during", [True, False])

@@ -105,8 +105,6 @@ def open_model(
     experiment_type: Any,
     checkpoint: str = "best",
     replica: int | Literal["all"] = 0,
-    *,
-    trust: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Return model and tokenizer, and the `RunDir` or the description of a Hugging Face folder.
 
@@ -118,7 +116,7 @@ def open_model(
             raise UserError("--checkpoint and --replica are for runs: this folder has one model")
         model, tokenizer, source = load_pretrained(folder)
     else:
-        source = open_run(Path(folder), experiment_type, trust=trust)
+        source = open_run(Path(folder), experiment_type)
         model, tokenizer = load_run(source, checkpoint, replica)
     if isinstance(experiment_type, type):
         single = model.models if isinstance(model, Ensemble) else model
@@ -188,12 +186,8 @@ def export(
     checkpoint: str = "best",
     replica: int = 0,
     family: str | None = None,
-    trust: bool = False,
 ) -> str:
     """Write a run's model to a new folder that `transformers` opens; return its family.
-
-    Args:
-        trust: execute the run's copy of user code, even if this user has not trained with it.
 
     Raises:
         UserError: the folder exists, or `transformers` has no such model.
@@ -204,7 +198,7 @@ def export(
     if is_pretrained(folder):
         model, tokenizer, original = load_pretrained(folder)
     else:
-        model, tokenizer, run = open_model(folder, Experiment, checkpoint, replica, trust=trust)
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, replica)
         labels = getattr(run.experiment.data, "classes", None)
         if getattr(run.experiment, "sentences", 0):
             raise UserError("transformers has no model that joins the scores of sentences")
