@@ -85,9 +85,7 @@ def fit(
         checkpointer = Checkpointer(trainer, checkpoints, metrics, interrupt, validation, measure)
         state, step = checkpointer.resume(start)
         state, step = train(state, step, until or trainer.config.steps, checkpointer, profile)
-        checkpoints.wait()
-        distributed.broadcast_from_process0(file.check_unchanged)  # all wait for process 0
-    checkpointer.report_end(step)
+        checkpointer.finish(step)
     return state
 
 
@@ -346,13 +344,16 @@ class Checkpointer:
             self.checkpoints.record_score(step, self.metrics.scores[step])
         return step not in self.metrics.scores
 
-    def report_end(self, step: int) -> None:
-        """Print why the run ended.
+    def finish(self, step: int) -> None:
+        """Wait for the last checkpoint, and print why the run ended.
 
         Raises:
             Interrupted: a signal stopped it.
             RunFailed: no validation loss was finite.
         """
+        self.checkpoints.wait()
+        # All wait for process 0.
+        distributed.broadcast_from_process0(self.metrics.file.check_unchanged)
         if self.signal:
             saved = ", and saved" if step else ": there is nothing to save yet"
             raise Interrupted(f"stopped at step {step}{saved}", self.signal)

@@ -9,9 +9,10 @@ partitioner inserts the exchanges (Xu et al. 2021, "GSPMD").
 import contextlib
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import jax
@@ -45,10 +46,9 @@ def make_mesh(
     Raises:
         UserError: a process would have no device.
     """
-    by_process = defaultdict(list)
-    for device in devices:
-        by_process[device.process_index].append(device)
-    available = min(map(len, by_process.values())) * len(by_process)
+    process = attrgetter("process_index")
+    by_process = [[*group] for _, group in groupby(sorted(devices, key=process), process)]
+    available = min(map(len, by_process)) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
     inner = math.gcd(shards, config.fsdp_inner) if sharded else 1
@@ -69,7 +69,7 @@ def make_mesh(
             f"fsdp_inner is {inner}, not {config.fsdp_inner}: it must divide the {shards} devices "
             "that share a batch, and the model must be sharded"
         )
-    used = [device for _, local in sorted(by_process.items()) for device in local[:per_process]]
+    used = [device for local in by_process for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
 
 

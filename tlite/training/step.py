@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite.functional import fold_in
 from tlite.models.init import draw_initial_values
-from tlite.models.low_rank import init_low_rank, merge_low_rank
+from tlite.models.low_rank import init_low_rank
 from tlite.models.parameters import named_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizers import (
@@ -116,8 +116,7 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); return the new state and the means of the losses.
 
-    Noise comes from an example's index in the update, and sums are divided once: devices and
-    micro-batches change nothing.
+    Noise comes from an example's index, sums are divided once: for any devices and micro-batches.
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     trained = select_trainable(config, state.parameters)
@@ -127,9 +126,7 @@ def train_step(
         keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
 
         def objective(parameters):
-            arrays = merge_low_rank(config.low_rank, frozen | parameters)
-            model = to_model(with_precision(arrays, config.precision))
-            return total_loss(task, config, model, batch, keys)
+            return total_loss(task, config, to_model(frozen | parameters), batch, keys)
 
         frozen = strategy.gather_params(state.parameters)  # the trained ones are replaced
         point = strategy.gather_params(gradient_parameters(config, trained, state.optimizer))
@@ -150,8 +147,11 @@ def train_step(
 
 
 def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[Array, dict]:
-    """Return the sum of the loss, with the scalars that layers add, and all sums by name."""
-    sums = task.loss(model, batch, keys, config.loss)
+    """Return the sum of the loss, with the scalars that layers add, and all sums by name.
+
+    The matrices of the model, into which low-rank updates are merged, are cast first.
+    """
+    sums = task.loss(with_precision(model, config.precision), batch, keys, config.loss)
     aux = sum(total for name, (total, _) in sums.items() if name.startswith("aux_"))
     return sums["loss"][0] + config.aux_weight * aux, sums
 
