@@ -106,11 +106,6 @@ def test_train_accepts_data_of_a_user_class(without_type_checks, tmp_path):
     assert Run.create(other, resume="auto").dir.path != run.dir.path
 
 
-def test_trials_without_tune_are_an_error(classifier):
-    with pytest.raises(UserError, match="trials and tuning_seeds without tune"):
-        tlite.train(classifier, trials=2, tuning_seeds=1)
-
-
 def test_an_unregistered_experiment_is_an_error():
     assert "derive it from GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
 

@@ -92,9 +92,8 @@ def fit(runs: Runs, start: Law | None = None) -> Law:
         of_e, of_a, of_b = np.exp(terms - fitted) * slope
         of_alpha = -size * of_a * alpha * (1 - alpha / MAX_EXPONENT)
         of_beta = -length * of_b * beta * (1 - beta / MAX_EXPONENT)
-        return huber.sum() / HUBER_DELTA, np.sum(
-            [of_e, of_a, of_b, of_alpha, of_beta], 1
-        ) / HUBER_DELTA
+        gradient = np.sum([of_e, of_a, of_b, of_alpha, of_beta], 1)
+        return huber.sum() / HUBER_DELTA, gradient / HUBER_DELTA
 
     if start is None:
         parts, exponents = level + np.log([0.05, 0.3]), logit(np.array([0.3, 0.8]) / MAX_EXPONENT)

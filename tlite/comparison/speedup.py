@@ -163,8 +163,7 @@ def speedups(
     """Return the speedups of runs at several budgets over the reference's largest budget.
 
     Args:
-        match: what the budgets are compared in: steps, FLOPs by the usual count, or seconds of
-            training on the machine of each run.
+        match: unit of the budgets; seconds are those of training on the machine of each run.
 
     Raises:
         UserError: the metric is not a loss, the scores of examples are missing or of different
@@ -172,24 +171,23 @@ def speedups(
     """
     if not metric.lower:
         raise UserError(f"--match compares losses, not {metric.name}")
-    groups = group_by_budget([run for run in runs if run.finished and not run.failed])
-    if not any(reference is run for group in groups for run in group.values()):
+    if not reference.finished or reference.failed:
         raise UserError(f"--match needs the reference to be finished: {reference.label} is not")
+    groups = group_by_budget([run for run in runs if run.finished and not run.failed])
     base = next(group for group in groups if any(run is reference for run in group.values()))
     base_run = base[max(base)]
     if all(len(group) == 1 for group in groups):
         raise UserError(
-            "--match needs runs with several numbers of steps, each with its own decay of the "
-            "learning rate: --vary training.steps 500 1000 2000"
+            "--match needs runs with several numbers of steps: --vary training.steps 500 1000 2000"
         )
     others = [run for group in groups for run in group.values() if run is not base_run]
     scores = scores_by_block([base_run, *others], metric)
     entries = []
     for group in groups:
-        run, found = group[max(group)], None
+        run, result = group[max(group)], None
         by_budget = {steps: scores[id(each)] for steps, each in group.items()}
         if group is not base:
-            found = speedup(
+            result = speedup(
                 by_budget,
                 scores[id(base_run)],
                 base_run.training.steps,
@@ -197,7 +195,7 @@ def speedups(
                 paired=is_paired(run, base_run),
             )
         losses = {steps: float(cells.mean()) for steps, cells in by_budget.items()}
-        entries.append(Entry(run.label, losses, found))
+        entries.append(Entry(run.label, losses, result))
     return entries
 
 

@@ -51,10 +51,8 @@ def records(results: Results) -> list[dict[str, Any]]:
 def _record(results: Results, index: int) -> dict[str, Any]:
     run, by, metric = results.runs[index], results.differences[index], results.metric
     effect = results.smallest_effect
-    half, (of_seeds, of_examples) = (
-        by and by.half_width,
-        by.half_widths_by_source if by else (None, None),
-    )
+    half = by and by.half_width
+    of_seeds, of_examples = by.half_widths_by_source if by else (None, None)
     by_seed, (steps, curve) = run.values(metric), run.curve(metric)
     values, rates = [*by_seed.values()], [*run.rates.values()]
     return {

@@ -94,11 +94,15 @@ def prepare(
         if source.validation_fraction and "validation" not in splits:
             shutil.rmtree(work)  # another fraction is another command
             raise UserError("no document is in the validation split: raise --validation-fraction")
-        manifest = replace(manifest, splits=splits)
-        write_manifest(work, manifest)
-        os.rename(work, folder)
-        (folder / PROGRESS).unlink()
-        return manifest
+        return _publish(work, folder, replace(manifest, splits=splits))
+
+
+def _publish(work: Path, folder: Path, manifest: Manifest) -> Manifest:
+    """Give a complete corpus its manifest and its name."""
+    write_manifest(work, manifest)
+    os.rename(work, folder)
+    (folder / PROGRESS).unlink()
+    return manifest
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ def train(
     dir: str | Path | None = None,
     resume: Literal["never", "auto", "must"] = "never",
     tune: Mapping[str, Any] | None = None,
-    trials: int | None = None,
-    tuning_seeds: int | None = None,
+    trials: int = 8,
+    tuning_seeds: int = 3,
 ) -> Run | Study:
     """Train an experiment, or the variants of a study and compare them; return run or study.
 
@@ -40,23 +40,18 @@ def train(
         dir: folder of the run or study; default: runs/NAME/TIME.
         resume: as in `Run.create`.
         tune: ranges or choices by dotted field, tuned for each variant of a study before it is
-            trained, as by `tlite.tune`.
-        trials: number of its trials, 8 by default.
-        tuning_seeds: number of seeds of a trial, 3 by default.
+            trained, with this number of trials and of seeds, as by `tlite.tune`.
 
     Raises:
         UserError: it can't be trained, or some variants have failed.
     """
-    sizes = {"trials": trials, "tuning_seeds": tuning_seeds}
-    sizes = {name: size for name, size in sizes.items() if size is not None}
-    if sizes and not tune:
-        raise UserError(f"{' and '.join(sizes)} without tune: nothing is tuned")
     changes = {} if seeds is None else {"training.seeds": seeds}
     if isinstance(experiment, Mapping):
         from tlite.runs.study import train_study
 
         variants = {name: override(variant, changes) for name, variant in experiment.items()}
-        return train_study(variants, dir, resume=resume, tune=tune, **sizes)
+        tuning = {"tune": tune, "trials": trials, "tuning_seeds": tuning_seeds}
+        return train_study(variants, dir, resume=resume, **tuning)
     if tune:
         raise UserError(
             "tune is for the variants of a study: tune a single experiment by tlite.tune"

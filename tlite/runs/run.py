@@ -320,22 +320,12 @@ class Run(abc.ABC):
                 f"--run {new_dir} is for the new run of a wsd run with other --steps: {dir} itself "
                 "is resumed"
             )
-        experiment = experiment.with_paths(moved=True)  # the fingerprint below decides
+        experiment = experiment.with_paths(moved=True)  # the fingerprint of the data decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)
-        kind = run_class(experiment)
-        print_inputs(experiment)  # they may have been moved since
-        data = kind.load_data(experiment)
-        fingerprint = kind.fingerprint(data)
-        check_same_data(run_dir.path, run_dir.data, fingerprint)
-        values = {"experiment": to_dict(experiment), "data": fingerprint}
-        values["folder"] = str(run_dir.path.resolve())
-        distributed.assert_equal_across_processes("run", values)
-        tokenizer = kind.load_tokenizer(run_dir)
-        splits = kind.split(experiment, tokenizer, data)
-        built = Built(experiment, tokenizer, *splits, fingerprint)
+        built = rebuild(run_dir)
         if trunk is not None:
             return Run.start(built, None if new_dir is None else Path(new_dir), trunk)
-        run = kind(run_dir, built)
+        run = run_class(experiment)(run_dir, built)
         if steps is not None and distributed.is_process0():
             path = run_dir.path / RUN
             with MetricsFile(run_dir.metrics):  # locked: no other process trains it meanwhile
@@ -648,6 +638,26 @@ def find_to_resume(
     if resume == "must":
         raise UserError(f"there is no {what} in {dir or ROOT} to resume")
     return None
+
+
+def rebuild(run_dir: RunDir) -> Built:
+    """Return the data and the tokenizer of a saved run.
+
+    Raises:
+        UserError: the data has changed, or processes disagree on the run.
+    """
+    experiment = run_dir.experiment
+    kind = run_class(experiment)
+    print_inputs(experiment)  # they may have been moved since
+    data = kind.load_data(experiment)
+    fingerprint = kind.fingerprint(data)
+    check_same_data(run_dir.path, run_dir.data, fingerprint)
+    values = {"experiment": to_dict(experiment), "data": fingerprint}
+    values["folder"] = str(run_dir.path.resolve())
+    distributed.assert_equal_across_processes("run", values)
+    tokenizer = kind.load_tokenizer(run_dir)
+    splits = kind.split(experiment, tokenizer, data)
+    return Built(experiment, tokenizer, *splits, fingerprint)
 
 
 def find_same(experiment: Any, dir: Path | None) -> str:
