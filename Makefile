@@ -9,7 +9,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy number-words multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
-.PHONY: masked-diffusion
+.PHONY: masked-diffusion optimizers
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
 .PHONY: record-reviews record-reviews-binary record-sst2 record-trec
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
@@ -26,6 +26,7 @@ help:
 	@echo "                        record-tiny-shakespeare, record-tiny-shakespeare-long"
 	@echo "make scaling            a scaling law of 24 small generators, and its picture"
 	@echo "make hybrid             softmax attention, a gated delta rule and both, four seeds"
+	@echo "make optimizers         six optimizers, each tuned, with effective speedups"
 	@echo "make masked-diffusion   a masked diffusion language model of characters"
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
@@ -164,6 +165,10 @@ scaling: .venv/core
 	@if test -e $(STUDY); then $(TLITE) train --resume $(STUDY); \
 		else $(TLITE) train scaling --run $(STUDY) $(OPTIONS); fi
 	.venv/bin/python -m experiments.tools.scaling $(STUDY)
+
+# Six optimizers, each with a tuned learning rate: two hours on two idle cores; resumes after a kill.
+optimizers: .venv/core
+	.venv/bin/python -m experiments.tools.optimizer_study runs/optimizers
 
 record-reviews record-reviews-binary record-sst2 record-trec: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
