@@ -281,7 +281,8 @@ def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:
     kinds = list(filter(dataclasses.is_dataclass, alternatives(kind)))
     if len(kinds) != 1 or NoneType not in alternatives(kind):
         return None
-    first = alternatives(next(iter(get_type_hints(kinds[0]).values())))
+    name = dataclasses.fields(kinds[0])[0].name  # hints begin with those of base classes
+    first = alternatives(get_type_hints(kinds[0])[name])
     return kinds[0] if str in first or Literal in map(get_origin, first) else None
 
 
