@@ -6,7 +6,6 @@ dataclasses below are such functions, too; they apply the config's weight decay 
 """
 
 import abc
-import dataclasses
 import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
@@ -296,13 +295,9 @@ def _check_group(config: Any, index: int, arrays: Mapping[str, Any]) -> None:
             f"groups[{index}]: the first group that matches a parameter decides, and all that "
             f"{pattern!r} matches are in {' or '.join(map(repr, earlier))}: put it before"
         )
-    without = dataclasses.replace(config, groups=groups[:index] + groups[index + 1 :])
-    settings = [[parameter_settings(c, n, a) for n, a in arrays.items()] for c in (config, without)]
-    if settings[0] == settings[1]:
-        raise ValueError(
-            f"groups[{index}]: {pattern!r} changes nothing: all parameters that it matches are "
-            "frozen, or have these settings without it"
-        )
+    is_frozen = not any(is_trainable(config, name, array) for name, array in arrays.items())
+    if is_frozen and groups[index].init is None:
+        raise ValueError(f"groups[{index}]: all parameters that {pattern!r} matches are frozen")
 
 
 def is_trainable(config: Any, name: str, array: Any) -> bool:
