@@ -143,7 +143,7 @@ def test_a_function_is_described_by_its_executed_file(mine, name):
 
 
 UNNAMED = {
-    "value = lambda x: x": "<lambda>",
+    "value = lambda x: x": "lambda",
     "def f():\n  def g(x): return x\n  return g\nvalue = f()": "f.<locals>.g",
     "def f(x): return x\nvalue = f\ndef f(x): return 2 * x": "f",
     "import jax\ndef f(x): return x\nvalue = jax.vmap(f)": "f",
@@ -166,7 +166,7 @@ def test_a_function_that_no_config_can_name_is_an_error(tmp_path, text):
 
 def test_loading_an_experiment_checks_its_functions(mine):
     mine.write_text(mine.read_text().replace("activation=squared", "activation=lambda x: x"))
-    assert "<lambda>" in complaint(load_experiment, mine)
+    assert "lambda" in complaint(load_experiment, mine)
 
 
 # The copy of a run, in another process

@@ -238,12 +238,14 @@ def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str
     """Return the new value of a field of type `kind`."""
     if "" in changes:  # the value itself
         source, parse = changes.pop(""), word_parser(field, kind)
+        new = source
         try:
             new = convert(kind | str if parse else kind, source)
             is_word = parse is not None and isinstance(new, str)
             new = parse(new) if is_word else new
         except ValueError as error:
-            if parse and "words" in field.metadata and not isinstance(source, str | dict):
+            is_converted = new is not source or isinstance(source, str | dict)
+            if parse and "words" in field.metadata and not is_converted:
                 parse(source)  # its message says what the field may be
             raise ValueError(f"{path}: {error}") from error
         if is_word and type(new) is type(value) and "word_field" in field.metadata:
