@@ -61,4 +61,4 @@ def test_commands_accept_a_run_of_a_user_class(run, tmp_path, monkeypatch, capsy
     assert (listed.kind, listed.experiment) == ("masked", "masked_language_model")
     for line in (f"inspect {run.dir.path} --to pictures", f"compare {run.dir.path} {run.dir.path}"):
         assert main(line.split()) == 0
-    assert "the same numbers" in capsys.readouterr().out
+    assert "identical scores" in capsys.readouterr().out
