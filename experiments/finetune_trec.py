@@ -5,12 +5,12 @@ low-rank updates of the matrices of a pattern, and the new head:
 OPTIONS='--low-rank "*.attention.*" --learning-rate 1e-3'.
 
 command   make finetune-trec   (OPTIONS="--init-from PATH" for another model)
-memory    at BERT-base's size, float32, by `tlite plan finetune_trec --init-from PATH`:
+memory    at BERT-base's size, by `tlite plan finetune_trec --init-from PATH --precision float32`:
           3.24 GiB, with LoRA 1.54 GiB; measured in two steps, resident memory above that of the
           process before its arrays: 3.28 GiB, with LoRA 1.73 GiB (in all 4.39 and 2.64 GiB)
 result    from all-MiniLM-L6-v2, 22.5M parameters, test accuracy of three seeds: all arrays 93.5 %
-          (SD 0.4), LoRA 92.4 % (SD 1.2), 150,000 trained; from scratch 88.4 % (SD 0.6)
-          (experiments/trec.py). One epoch, no setting was tuned: --context 24 --steps 154
+          (SD 0.4), LoRA 92.4 % (SD 1.2), 150,000 trained; from scratch 88.4 % (SD 0.6, five
+          seeds of experiments/trec.py). One epoch, no setting was tuned: --context 24 --steps 154
           --warmup-steps 15 --evaluate-every 154 --precision float32 --seed 0, 1 or 2. The model
           is a sentence encoder, trained further on sentence pairs: a plain BERT may gain less.
 """

@@ -1,11 +1,11 @@
 """A generator of text in one file, from `tlite.functional` and optax alone: copy it and change it.
 
-The model and the setting are the demo's: pre-norm blocks with rotary positions, GELU and a tied
-output layer, trained by AdamW on the text that every Python carries. Seeds are trained side by
-side. The folder that it writes is compared with other runs on the same text:
+Model and setting are the demo's, in float32: pre-norm blocks with rotary positions, GELU and a tied
+output layer, trained by AdamW on Python's help topics (`pydoc_data.topics`). Seeds are trained side
+by side. The folder that it writes is compared with other runs on the same text:
 
     python experiments/one_file.py runs/one_file --steps 4000 --seeds 3
-    tlite compare runs/one_file runs/demo/20261127-101500
+    tlite compare runs/one_file runs/demo/TIME
 
 Nothing is saved before the end, and a run can't be resumed: `tlite train` is for that.
 """
@@ -30,6 +30,7 @@ from tlite.data import BuiltinText
 CONTEXT, WIDTH, HEADS, BLOCKS = 64, 64, 4, 3
 BATCH, LEARNING_RATE, WARMUP = 32, 3e-3, 100
 STEPS_PER_CALL, SAMPLE = 50, 300
+INITIAL_VALUES, BATCHES = range(2)  # purposes of random numbers
 TEXT = BuiltinText()
 
 
@@ -96,7 +97,7 @@ def logits_of(model: Model, tokens):
 
 
 def make_optimizer(steps: int) -> optax.GradientTransformation:
-    """AdamW with warm-up and a cosine decay to a tenth; only matrices decay."""
+    """AdamW with warm-up and a cosine decay to a tenth; matrices and the embedding decay."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, LEARNING_RATE, min(WARMUP, steps // 10), steps, 0.1 * LEARNING_RATE
     )
@@ -110,10 +111,15 @@ def mean_loss(model: Model, windows):
     return F.token_cross_entropy(logits_of(model, windows[:, :-1]), windows[:, 1:]).mean()
 
 
+def purpose_key(seed, purpose: int):
+    """Return a key; `split` and `fold_in` of one and the same key would give equal numbers."""
+    return jax.random.fold_in(jax.random.key(seed), purpose)
+
+
 def train_step(state, step, *, seed, tokens, optimizer):
     """One update on the batch of (seed, step)."""
     model, optimizer_state = state
-    rng = jax.random.fold_in(jax.random.key(seed), step)
+    rng = jax.random.fold_in(purpose_key(seed, BATCHES), step)
     starts = jax.random.randint(rng, (BATCH,), 0, len(tokens) - CONTEXT)
     windows = tokens[starts[:, None] + jnp.arange(CONTEXT + 1)]
     loss, gradient = jax.value_and_grad(mean_loss)(model, windows)
@@ -128,7 +134,7 @@ def train(tokens, vocabulary_size: int, steps: int, seeds: int):
     @jax.jit
     @jax.vmap
     def init(seed):
-        model = init_model(jax.random.key(seed), vocabulary_size)
+        model = init_model(purpose_key(seed, INITIAL_VALUES), vocabulary_size)
         return model, optimizer.init(model)
 
     @jax.jit

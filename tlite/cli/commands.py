@@ -712,8 +712,8 @@ class Compare:
     """Smallest difference of interest, in the printed unit: print the number of seeds that detects
     it in 80 of 100 studies."""
     match: Literal["steps", "flops", "seconds"] | None = None
-    """Of runs at several numbers of steps: print at which share of the reference's steps, FLOPs or
-    seconds each reaches the reference's final loss."""
+    """For runs at several numbers of steps: print the effective speedup, which is the reference's
+    steps, FLOPs or seconds over those at which a run reaches the reference's final loss."""
 
     def execute(self) -> None:
         import jax

@@ -29,7 +29,7 @@ FEW_SEEDS, FEW_BLOCKS = 5, 10
 class Results(NamedTuple):
     runs: list[RunSummary]
     differences: list[Difference | None]
-    """Each run's from the reference's, which has none itself."""
+    """Difference of each run from the reference; None for the reference itself."""
     reference: RunSummary
     """The first run that has not failed."""
     metric: Metric

@@ -1,4 +1,4 @@
-"""Effective speedup: the share of the reference's budget at which a run reaches its final loss."""
+"""Effective speedup: the reference's budget over the one at which a run reaches its final loss."""
 
 import json
 import math

@@ -22,7 +22,8 @@ frozen dataclass with `init(rng, config)` and a call; of the keyword arguments `
 
 `aux` is a dictionary of scalars, which are summed over blocks. Arrays of a block with two or more
 axes are matrices (`parameters.is_matrix`) unless they are called bias, scale, taps or table:
-bfloat16 in mixed precision, updated by Muon, and decayed, as kernels are. `tlite plan --parameters`
+bfloat16 in mixed precision, and updated by Muon. They decay unless they are called bias or scale.
+`tlite plan --parameters`
 prints what holds for each. Multiply by them with `functional.matmul(x, W)`: on a CPU its gradient
 is faster than that of `x @ W`, and in mixed precision its operands are bfloat16.
 """

@@ -77,8 +77,8 @@ class UpdateConfig(
     gradient_accumulation_steps: int = 1
     """Micro-batches whose gradients are summed into one update."""
     per_device_batch_size: int = 0
-    """Largest micro-batch per device; the update is split into equal micro-batches of at most this
-    size. 0: use batch_size and gradient_accumulation_steps."""
+    """Largest number of examples per device at once: the update, whose size stays, is split into
+    equal micro-batches of at most this size. 0: batch_size and gradient_accumulation_steps."""
     learning_rate: float = 1e-3
     """Learning rate; its peak if the schedule decays or warms up."""
     schedule: str | Callable = word_field("constant", resolve_schedule, SCHEDULES)
@@ -132,7 +132,10 @@ class TrainingConfig(
     counts="patience average_last",
     nonnegative="save_every_minutes",
 ):
-    """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
+    """Updates, validations, checkpoints, seeds and devices of a run.
+
+    Each step's batch and noise are functions of (seed, step).
+    """
 
     best_metric: Literal[
         "loss", "accuracy", "bleu", "exact_match",
@@ -144,7 +147,7 @@ class TrainingConfig(
     patience: int = 0
     """Stop after this many validations without a better one; 0: never."""
     max_to_keep: int = 2
-    """Number of last checkpoints to keep beside the best one (they can be averaged)."""
+    """Number of most recent checkpoints to keep beside the best one (they can be averaged)."""
     average_last: int = 0
     """Validate the mean of the parameters of so many last checkpoints, which are kept, as
     average_loss, average_accuracy and so on. 0: no mean is validated."""
