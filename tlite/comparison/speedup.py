@@ -250,7 +250,7 @@ def scores_by_block(
 
 def fixed_decay_notes(entries: Sequence[Entry], runs: Sequence[RunSummary]) -> list[str]:
     """Return a note on runs whose schedule is a function, which does not know the budget."""
-    schedules = {run.label: run.experiment["training"]["schedule"] for run in runs}
+    schedules = {run.label: run.experiment["training"].get("schedule") for run in runs}
     several = [entry.label for entry in entries if len(entry.budgets) > 1]
     labels = [label for label in several if isinstance(schedules[label], dict)]
     if not labels:
