@@ -202,12 +202,13 @@ axis.grid(alpha=0.3)
 plt.show()
 
 # %% [markdown]
-# ALiBi is better: without it this model has no information about positions. The other initial
-# values, smaller in attention and the same in the feed-forward layer, where $I + O = 5 D$, are
-# worse. The interval of descent by signs excludes 0, too, and yet the difference is not
-# significant: of five intervals one may well exclude 0 by chance, which Holm's correction of the
-# $p$-values takes into account. The schedule and the loss make no significant difference. That
-# does not mean that they make none: three seeds and 300 steps show large effects only.
+# ALiBi is better: without it this model has no information about positions. The interval of descent
+# by signs excludes 0, too, and yet the difference is not significant: of five intervals one may
+# well exclude 0 by chance, which Holm's correction of the $p$-values takes into account. The
+# interval of the other initial values is wide, because their seeds are not paired with those of the
+# unchanged model: seed $i$ draws other numbers. The schedule and the loss make no significant
+# difference. That does not mean that they make none: three seeds and 300 steps show large effects
+# only.
 #
 # A run records each function: a file with its cell, and with the functions, plain values (here
 # `STEPS` and `WIDTH`) and imports that it uses. So a run can be resumed, loaded and inspected when
