@@ -15,7 +15,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
 
 help:
-	@echo "make demo               train a small generator for two minutes and print a sample"
+	@echo "make demo               train a small generator for a few minutes and print a sample"
 	@echo "make test               the tests; make test-all: also the system tests"
 	@echo "make test-newest        the numerical tests on the newest installed Python"
 	@echo "make test-versions      the tests with other versions of Python and packages"
@@ -166,7 +166,7 @@ scaling: .venv/core
 		else $(TLITE) train scaling --run $(STUDY) $(OPTIONS); fi
 	.venv/bin/python -m experiments.tools.scaling $(STUDY)
 
-# Six optimizers, each with a tuned learning rate: two hours on two idle cores; resumes after a kill.
+# Six optimizers, each with a tuned learning rate: hours on two cores; resumes after a kill.
 optimizers: .venv/core
 	.venv/bin/python -m experiments.tools.optimizer_study runs/optimizers
 
