@@ -209,8 +209,8 @@ class Train(CreateOptions):
             dir=self.run,
             resume=self.resume,
             tune=read_search_space(first, self.tune_each),
-            trials=self.trials,
-            tuning_seeds=self.tuning_seeds,
+            trials=8 if self.trials is None else self.trials,
+            tuning_seeds=3 if self.tuning_seeds is None else self.tuning_seeds,
         )
 
 
