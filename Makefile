@@ -5,8 +5,8 @@ TLITE := .venv/bin/tlite
 # allocates large arrays, and small pages are slow in a virtual machine.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test test-all test-newest test-versions attack lint bench notebooks docs
-.PHONY: gpu-check pictures readme
+.PHONY: help setup demo test test-all test-newest test-versions attack mutation lint bench notebooks
+.PHONY: docs gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy number-words multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
 .PHONY: masked-diffusion optimizers
@@ -20,6 +20,7 @@ help:
 	@echo "make test-newest        the numerical tests on the newest installed Python"
 	@echo "make test-versions      the tests with other versions of Python and packages"
 	@echo "make attack             kill and damage runs for MINUTES=15, from SEED=0"
+	@echo "make mutation           count random changes of the code that no test detects (hours)"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
 	@echo "make record-shakespeare few parameters, Muon and convolutions, five seeds; also"
@@ -139,6 +140,14 @@ MINUTES ?= 15
 SEED ?= 0
 attack: .venv/test
 	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
+
+.venv/mutation: .venv/test
+	.venv/bin/pip install -qq -e ".[mutation]"
+	@touch $@
+
+# After a stop the same command resumes; OPTIONS="--groups models --number 100 --seed 1".
+mutation: .venv/mutation
+	.venv/bin/python tests/mutation.py $(OPTIONS)
 
 # Check links, commands, Python and figures of README, RESULTS and the guides, in a few minutes.
 readme: .venv/test

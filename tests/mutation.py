@@ -1,0 +1,168 @@
+"""Mutation testing: change one operator or number at a time and see whether a test fails.
+
+    python tests/mutation.py [--groups models data] [--number 40] [--seed 0]
+
+Draw positions in the modules of each group and make one mutant at each (cosmic-ray). The tests of
+the module run in build/mutation/tree, a copy of the last commit. Outcomes are kept beside it, in
+outcomes.jsonl: after a stop the same command resumes, and changed tests are tried on survivors.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.plugins import get_operator, operator_names
+from cosmic_ray.work_item import MutationSpec
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build/mutation"
+# Folder: {module, and functions if not all count: its test files, the most relevant first}.
+GROUPS = {
+    "comparison": {"statistics": "statistics blocks"},
+    "data": {
+        "windows": "windows", "tables stratified_split hash_split": "tables",
+        "corpus read read_windows _read_into": "corpus",
+        "documents split_documents _validation_start _text_units _next_line _before_white_space "
+        "_text_blocks": "prepare",
+    },
+    "training": {"step": "trainer optimizer ../runs/test_aux_losses"},
+    "functional": {
+        "attention": "attention", "layers": "layers", "logits": "logits", "losses": "logits",
+        "positions": "positions", "random": "random layers", "recurrent": "recurrent",
+        "kernels/chunked_attention": "kernels", "kernels/fused_attention": "kernels",
+        "kernels/matmul": "kernels", "kernels/mixed_attention": "kernels",
+    },
+    "models": {
+        "block": "block options calls", "classifier": "pools options calls",
+        "components": "config parameters", "config": "config parameters custom",
+        "custom": "custom probe", "encoder": "options calls", "ensemble": "ensemble",
+        "init": "init parameters options", "inputs": "options calls custom",
+        "logistic": "../baselines/test_logistic calls", "low_rank": "low_rank",
+        "parameters": "parameters init", "seq2seq": "options calls",
+        "transformer": "options calls",
+    },
+}  # fmt: skip
+# Without changes that fail any test, such as | or >> in place of + between floats.
+SWAPS = """Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul BitAnd_BitOr BitXor_BitAnd
+    RShift_LShift LShift_RShift Eq_NotEq NotEq_Eq Is_IsNot IsNot_Is Lt_LtE Lt_GtE LtE_Lt LtE_Gt
+    Gt_GtE Gt_LtE GtE_Gt GtE_Lt Delete_USub Delete_Not"""
+OPERATORS = re.compile(
+    rf"core/(Replace\w+Operator_({'|'.join(SWAPS.split())})|AddNot|NumberReplacer|"
+    r"Replace(True|False|And|Or|Break|Continue)With\w+|ZeroIterationForLoop)"
+)
+OPTIONS = "-x -n 0 -p no:cacheprovider --hypothesis-seed=0"
+EXCLUDED = "decorator", "fstring", "raise_stmt"
+ANNOTATIONS = {("annassign", ":"), ("tfpdef", ":"), ("funcdef", "->")}
+
+
+def is_mutable(node, functions: list[str]) -> bool:
+    """True in one of the functions (of all, if none is named), except in EXCLUDED syntax."""
+    names, is_star = set(), node.parent.type == "parameters"
+    while (parent := node.parent) is not None:
+        before = getattr(node.get_previous_sibling(), "value", "")
+        if parent.type in EXCLUDED or (parent.type, before) in ANNOTATIONS:
+            return False
+        names |= {parent.name.value} if parent.type == "funcdef" else set()
+        node = parent
+    return not is_star and (not functions or bool(names & {*functions}))
+
+
+def draw_mutants(group: str, number: int, seed: int) -> list[tuple[str, MutationSpec]]:
+    """Return mutants at `number` random positions of a group, and the test files of each."""
+    at_position: dict[tuple, list[tuple[str, MutationSpec]]] = {}
+    for key, names in GROUPS[group].items():
+        module, *functions = key.split()
+        path = Path(f"tlite/{group}/{module}.py")
+        tests = " ".join(
+            f"tests/{group}/{name}.py" if "/" in name else f"tests/{group}/test_{name}.py"
+            for name in names.split()
+        )
+        nodes = [*ast_nodes(get_ast(path.read_text(encoding="utf-8")))]
+        for operator in sorted(filter(OPERATORS.fullmatch, operator_names())):
+            positions = get_operator(operator)().mutation_positions
+            pairs = ((node, *ends) for node in nodes for ends in positions(node))
+            for occurrence, (node, start, end) in enumerate(pairs):
+                if is_mutable(node, functions):
+                    mutant = MutationSpec(path, operator, occurrence, start, end)
+                    at_position.setdefault((path, start), []).append((tests, mutant))
+    rng = random.Random(f"{seed} {group}")
+    positions = rng.sample(sorted(at_position), min(number, len(at_position)))
+    return [rng.choice(at_position[position]) for position in positions]
+
+
+def find_outcome(tests: str, mutant: MutationSpec, limit: float, outcomes: dict[str, dict]) -> dict:
+    """Run the tests on a mutant, unless its outcome is known; they may take `limit` seconds."""
+    version = hashlib.sha256(b"".join(Path(name).read_bytes() for name in tests.split()))
+    source = hashlib.sha256(mutant.module_path.read_bytes()).hexdigest()
+    identity = f"{mutant.operator_name} {mutant.occurrence} {mutant.module_path} {source}"
+    known = outcomes.get(identity, {"tests": None, "outcome": "survived"})
+    if known["outcome"] != "survived" or known["tests"] == version.hexdigest():
+        return known
+    # Bytecode, which cosmic-ray turns off, saves seconds; mutants are more than a second apart.
+    command = f"env PYTHONDONTWRITEBYTECODE= {sys.executable} -m pytest {OPTIONS} {tests}"
+    start = time.monotonic()
+    result = mutate_and_test([mutant], command, limit)
+    lines = [line[1:].strip() for line in result.diff.splitlines() if re.match("[-+] ", line)]
+    outcome = {"id": identity, "tests": version.hexdigest(), "outcome": result.test_outcome.value}
+    outcome |= {"change": f"{mutant.module_path}:{mutant.start_pos[0]}: {' -> '.join(lines)}"}
+    outcome |= {"seconds": round(time.monotonic() - start), "output": result.output[-2000:]}
+    outcomes[identity] = outcome
+    if lines or outcome["outcome"] == "survived":  # not if tests fail on the unchanged module
+        with (FOLDER / "outcomes.jsonl").open("a", encoding="utf-8") as file:
+            print(json.dumps(outcome), file=file)
+    print(f"{outcome['outcome']} in {outcome['seconds']} s: {outcome['change']}", flush=True)
+    return outcome
+
+
+def copy_last_commit(tree: Path) -> None:
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    archive = tree.with_suffix(".tar")
+    subprocess.run(["git", "-C", ROOT, "archive", "-o", archive, "HEAD"], check=True)
+    shutil.unpack_archive(archive, tree)
+    (ROOT / ".pytest_cache").mkdir(exist_ok=True)
+    (tree / ".pytest_cache").symlink_to(ROOT / ".pytest_cache")  # programs compiled by tests
+    os.environ["PYTHONPATH"] = str(tree)
+    os.chdir(tree)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--groups", nargs="*", default=[*GROUPS], choices=[*GROUPS])
+    parser.add_argument("--number", type=int, default=40, help="of mutants of each group")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    copy_last_commit(FOLDER / "tree")
+    file, survivors = FOLDER / "outcomes.jsonl", []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    outcomes = {one["id"]: one for one in map(json.loads, lines)}
+    rows = ["| modules | mutants | killed | survived | killed, % |", "| --- |" + " ---: |" * 4]
+    for group in options.groups:
+        counts: Counter = Counter()
+        for tests, mutant in draw_mutants(group, options.number, options.seed):
+            unchanged = MutationSpec(mutant.module_path, "core/NoOp", 0, (1, 0), (1, 1))
+            baseline = find_outcome(tests, unchanged, 3600, outcomes)
+            if baseline["outcome"] != "survived":
+                sys.exit(f"{tests} fail without a change:\n{baseline['output']}")
+            outcome = find_outcome(tests, mutant, 60 + 4 * baseline["seconds"], outcomes)
+            counts[outcome["outcome"]] += 1
+            survivors += [outcome["change"]] if outcome["outcome"] == "survived" else []
+        total, killed = counts.total(), counts["killed"]
+        row = group, total, killed, total - killed, f"{100 * killed / total:.0f}"
+        rows.append(f"| {' | '.join(map(str, row))} |")
+    print(*rows, *survivors, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
