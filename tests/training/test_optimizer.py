@@ -21,6 +21,7 @@ from tlite.training import (
     TrainingConfig,
     generator_task,
 )
+from tlite.training.checkpoints import from_named, to_named
 from tlite.training.optimizers import (
     OPTIMIZERS,
     decays,
@@ -292,12 +293,16 @@ def test_low_rank_updates_train_beside_frozen_matrices():
 
 
 @pytest.mark.parametrize("word", OPTIMIZERS)
-def test_every_optimizer_learns_a_sequence(word):
+def test_every_optimizer_learns_a_sequence_and_is_saved(word):
     rate = {"sgd": 0.3, "lion": 3e-3}.get(word, 2e-2)
     config = TrainingConfig(batch_size=8, learning_rate=rate, optimizer=word)
     trainer = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
-    _, history = trainer.train(trainer.init(), 0, 60)
+    state, history = trainer.train(trainer.init(), 0, 60)
     assert history["loss"][-1, 0] < 0.8 * history["loss"][0, 0]
+    named = to_named(state)
+    assert len(named.get("optimizer", {})) == len(jax.tree.leaves(state.optimizer))
+    restored = from_named(state, named)
+    jax.tree.map(np.testing.assert_array_equal, state.optimizer, restored.optimizer)
 
 
 @pytest.mark.parametrize("group", [{}, {"groups": (ParameterGroup("head.*", weight_decay=0.1),)}])

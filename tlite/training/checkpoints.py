@@ -429,7 +429,8 @@ def difference(saved: Trees, expected: Trees) -> str:
 def to_named(replicas: TrainState) -> Trees:
     """Return {"parameters": {name: (seeds, ...)}, "optimizer": {...}}, and "ema" if there is one.
 
-    The optimizer's arrays are named by number; those for each parameter by number.parameter.
+    The optimizer's arrays are named by number; those for each parameter by number.parameter,
+    and if it has several, by number.parameter.index.
     """
     names = jax.tree.leaves(_optimizer_names(replicas))
     optimizer = dict(zip(names, jax.tree.leaves(replicas.optimizer), strict=True))
@@ -457,7 +458,11 @@ def _optimizer_names(replicas: TrainState) -> Any:
         number = next(numbers)
         if not is_by_parameter(node):
             return f"{number}"
-        # A parameter that another rule updates has no array here.
-        return {name: f"{number}.{name}" if jax.tree.leaves(a) else a for name, a in node.items()}
+        return {name: name_leaves(f"{number}.{name}", arrays) for name, arrays in node.items()}
+
+    def name_leaves(name: str, arrays: Any) -> Any:  # none if another rule updates the parameter
+        leaves, structure = jax.tree.flatten(arrays)
+        names = [name] if len(leaves) == 1 else [f"{name}.{i}" for i in range(len(leaves))]
+        return structure.unflatten(names)
 
     return jax.tree.map(name_arrays, replicas.optimizer, is_leaf=is_by_parameter)
