@@ -5,7 +5,9 @@ of the n masked tokens, -log p(x) <= E_t[CE / t] = E_n[T / n CE], n ~ U{1, ..., 
 P(n) = int C(T, n) t^n (1 - t)^(T - n) dt = 1 / (T + 1) and E[1 / t | n] = (T + 1) / n.
 
 command   make masked-diffusion
-result    not measured yet
+time      7 min 51 s, beside other work
+result    at most 2.2885 nats per character of the validation split (perplexity 9.860), and the
+          sample is hardly English; a generator of 0.8M, experiments/tiny_shakespeare.py: 1.8161
 """
 
 import math
