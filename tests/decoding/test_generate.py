@@ -43,15 +43,15 @@ def draw(model, prompt=PROMPT, num_tokens=16, seed=0, lengths=None, **settings):
     return jax.device_get(generate(model, jnp.asarray(prompt), **settings))
 
 
-def test_tokens_repeat_with_their_key_and_begin_with_fewer(model):
-    expected = draw(model)
-    np.testing.assert_array_equal(draw(model), expected)
-    np.testing.assert_array_equal(draw(model, num_tokens=5), expected[:5])
+def test_tokens_depend_on_model_prompt_and_key_alone(model):
+    """They begin with those of a shorter text; scanned blocks are the same model."""
+    expected, scanned = draw(model), make_model(loop=Loop(scan=True))
+    for same in (draw(model), draw(scanned), draw(model, PROMPT[None], lengths=np.array([4]))[0]):
+        np.testing.assert_array_equal(same, expected)
+    for axes in (None, (None, None)):
+        tokens = draw(model, PROMPT[axes], num_tokens=5)
+        np.testing.assert_array_equal(tokens, expected[:5][axes])
     assert (expected != draw(model, seed=1)).any()
-
-
-def test_scanned_blocks_generate_the_tokens_of_a_list(model):
-    np.testing.assert_array_equal(draw(make_model(loop=Loop(scan=True))), draw(model))
 
 
 @pytest.mark.parametrize("size", [1, 5, 20])
@@ -116,17 +116,6 @@ def test_nothing_is_computed_when_all_rows_have_ended():
     assert calls.count((1, None)) == (tokens >= 0).sum(-1).max() + 1 <= 6
 
 
-@pytest.mark.parametrize(
-    ("positions", "slide"),
-    [("learned", 1), ("sinusoidal", 1), ("rotary", 1), ("learned", 3)],
-)
-def test_greedy_tokens_over_a_sliding_window_are_exact(positions, slide):
-    model = make_model(positions)
-    expected = uncached(model, PROMPT, 16, slide)
-    assert draw(model, sampler=F.greedy, slide=slide).tolist() == expected
-    assert len(set(expected)) > 1
-
-
 @jax.jit
 def most_probable(model, tokens, length):
     return model(tokens)[length - 1].argmax()
@@ -165,13 +154,6 @@ def test_chunked_prefill_and_growing_caches_change_nothing(monkeypatch, fields):
         np.testing.assert_array_equal(draw(model, padded, **settings), expected)
 
 
-def test_a_batch_of_one_equals_no_batch(model):
-    expected = draw(model)[None]
-    np.testing.assert_array_equal(draw(model, PROMPT[None]), expected)
-    np.testing.assert_array_equal(draw(model, PROMPT[None], lengths=np.array([4])), expected)
-    assert draw(model, PROMPT[None, None], num_tokens=3).shape == (1, 1, 3)
-
-
 def test_cache_capacity_follows_the_text_not_the_context():
     calls = []
     model = watched(make_model(context=32_768, positions="rotary"), calls)
@@ -186,16 +168,20 @@ def test_one_capacity_serves_small_caches_of_large_models():
     assert len({capacity for _, capacity in calls if capacity}) == 1
 
 
-def test_each_row_of_a_batch_is_generated_as_if_alone(model):
-    """The last prompt is longer than the context, and counts by its end."""
-    prompts = [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
+@pytest.mark.parametrize(
+    ("positions", "slide"), [("learned", 1), ("sinusoidal", 1), ("rotary", 1), ("learned", 3)]
+)
+def test_each_row_of_a_batch_is_generated_as_if_alone(positions, slide):
+    """Each token is from a call on the full window; the last prompt is longer than the context."""
+    model, prompts = make_model(positions), [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
     lengths = np.array([len(prompt) for prompt in prompts])
-    alone = [draw(model, prompt[-CONTEXT:], sampler=F.greedy) for prompt in prompts]
+    expected = [uncached(model, prompt, 16, slide) for prompt in prompts]
     for filling in (9, -1):
         pad = lambda p: np.pad(p, (0, CONTEXT + 2 - len(p)), constant_values=filling)  # noqa: B023, E731
         padded = np.stack([*map(pad, prompts)])
-        tokens = draw(model, padded, lengths=lengths, sampler=F.greedy)
-        np.testing.assert_array_equal(tokens, alone)
+        tokens = draw(model, padded, lengths=lengths, sampler=F.greedy, slide=slide)
+        np.testing.assert_array_equal(tokens, expected)
+    assert len({*expected[0]}) > 1
 
 
 def test_one_compilation_serves_all_temperatures(model):

@@ -103,51 +103,34 @@ def assert_hypotheses(results, expected):
 SEEDS = (1, 3, 5)
 
 
-@pytest.mark.parametrize("max_length", [5, CONTEXT])
-def test_greedy_search_takes_the_most_probable_tokens(max_length):
-    targets = []
-    for seed in SEEDS:
-        hypotheses = greedy_search(make_model(seed), SOURCES, max_length=max_length)
-        assert hypotheses.tokens.shape == (len(SOURCES), 1, max_length)
-        for row, results in enumerate(as_lists(hypotheses)):
-            expected = plain_greedy(seed, row, max_length)
-            assert_hypotheses(results, [expected])
-            targets.append(expected[0])
-    if max_length == CONTEXT:
-        assert {len(target) for target in targets} >= {max_length}
-        assert any(target[-1] == END for target in targets)
+OTHERS = SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1, SEED_OF_RECURRENT
+CASES = [  # seeds of models, beam, longest target, penalties, and limits of the sources
+    *((SEEDS, *sizes, (0.0, 0.6, 2.0), None) for sizes in [(1, 5), (2, 1), (3, 5)]),
+    *((SEEDS, *sizes, (0.0, 0.6, 2.0), None) for sizes in [(4, CONTEXT), (V, 3)]),
+    *(((seed,), 3, 8, (0.6,), None) for seed in OTHERS),
+    (SEEDS, 3, CONTEXT, (2.0,), [1, 4, 7, CONTEXT]),
+]
 
 
-@pytest.mark.parametrize(("beam", "max_length"), [(1, 5), (2, 1), (3, 5), (4, CONTEXT), (V, 3)])
-def test_beam_search_equals_a_plain_one(beam, max_length):
-    ended = []
-    for seed in SEEDS:
-        for length_penalty in (0.0, 0.6, 2.0):
-            hypotheses = beam_search(
-                make_model(seed),
-                SOURCES,
-                beam=beam,
-                max_length=max_length,
-                length_penalty=length_penalty,
-            )
+@pytest.mark.parametrize(("seeds", "beam", "max_length", "penalties", "limits"), CASES)
+def test_searches_equal_plain_ones(seeds, beam, max_length, penalties, limits):
+    sources = np.pad(SOURCES, [(0, 0), (0, 3)]) if limits else SOURCES
+    settings = {"max_length": max_length} | ({"limits": np.array(limits)} if limits else {})
+    limits, targets = limits or [max_length] * len(SOURCES), []
+    for seed in seeds:
+        model = make_model(seed)
+        greedy = greedy_search(model, sources, **settings)
+        assert greedy.tokens.shape == (len(SOURCES), 1, max_length)
+        for row, results in enumerate(as_lists(greedy)):
+            assert_hypotheses(results, [plain_greedy(seed, row, limits[row])])
+        for penalty in penalties:
+            hypotheses = beam_search(model, sources, beam=beam, length_penalty=penalty, **settings)
             assert hypotheses.tokens.shape == (len(SOURCES), beam, max_length)
             for row, results in enumerate(as_lists(hypotheses)):
-                assert_hypotheses(results, plain_beam(seed, row, beam, max_length, length_penalty))
-                ended.append(results[0][0][-1] == END)
-    assert any(ended)
-
-
-@pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1, SEED_OF_RECURRENT])
-def test_searches_of_relative_and_recurrent_models_are_exact(seed):
-    settings = {"max_length": 8}
-    results = as_lists(
-        beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings)
-    )
-    greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
-    for row in range(len(SOURCES)):
-        assert_hypotheses(results[row], plain_beam(seed, row, 3, 8, 0.6))
-        assert_hypotheses(greedy[row], [plain_greedy(seed, row, 8)])
-    assert max(len(target) for rows in results for target, _ in rows) > 5
+                assert_hypotheses(results, plain_beam(seed, row, beam, limits[row], penalty))
+                targets.append(results[0][0])
+    assert any(target[-1] == END for target in targets)
+    assert max(map(len, targets)) >= min(max_length, 6)
 
 
 @pytest.mark.parametrize("first", [END, 5])
@@ -189,17 +172,6 @@ def test_beam_top_k_equals_a_stable_sort(size, number):
         np.testing.assert_array_equal(results[there], order[there])
 
 
-def test_limits_of_sources_do_not_depend_on_the_batch():
-    limits, padded = [1, 4, 7, CONTEXT], np.pad(SOURCES, [(0, 0), (0, 3)])
-    settings = {"max_length": CONTEXT, "limits": np.array(limits)}
-    for seed in SEEDS:
-        greedy = as_lists(greedy_search(make_model(seed), padded, **settings))
-        results = beam_search(make_model(seed), padded, beam=3, length_penalty=2.0, **settings)
-        for row, (limit, beams) in enumerate(zip(limits, as_lists(results), strict=True)):
-            assert_hypotheses(greedy[row], [plain_greedy(seed, row, limit)])
-            assert_hypotheses(beams, plain_beam(seed, row, 3, limit, 2.0))
-
-
 # Many sentences
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
@@ -216,13 +188,11 @@ def sentences(number, longest=CONTEXT, seed=0):
 def alone(source, beam, length_penalty=0.6, max_length=6):
     """Targets and scores of a search for one source that is padded to the context."""
     tokens = np.pad(source, (0, CONTEXT - len(source)))[None]
-    settings = {"max_length": max_length}
     if beam == 1:
-        results = greedy_search(make_model(1), tokens, **settings)
+        results = greedy_search(make_model(1), tokens, max_length=max_length)
     else:
-        results = beam_search(
-            make_model(1), tokens, beam=beam, length_penalty=length_penalty, **settings
-        )
+        settings = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length}
+        results = beam_search(make_model(1), tokens, **settings)
     return jax.device_get(results)
 
 
@@ -264,9 +234,8 @@ def test_targets_are_limited_by_max_length_and_context():
 
 def test_the_model_may_set_the_start_and_end_of_targets():
     assert start_and_end(CONFIG) == (START_ID, END_ID)
-    assert start_and_end(
-        replaced(CONFIG, {"special_tokens.bos_id": 0, "special_tokens.eos_id": 1})
-    ) == (0, 1)
+    other = replaced(CONFIG, {"special_tokens.bos_id": 0, "special_tokens.eos_id": 1})
+    assert start_and_end(other) == (0, 1)
 
 
 @pytest.mark.parametrize(
