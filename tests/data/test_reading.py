@@ -12,11 +12,13 @@ from tests.helpers.complaints import complaint
 from tlite.data import LabelledText, ParallelText, TextFile
 from tlite.data.reading import (
     MEGABYTE,
+    data_folder,
     find,
     format_of,
     is_table,
     iter_bytes,
     locate,
+    parse_json_object,
     read_lines,
     read_text,
     text_lines,
@@ -101,6 +103,15 @@ def test_other_than_regular_files_are_not_read(tmp_path, monkeypatch, name, reas
     assert "can't be the name of a file" in complaint(find, "a\0b")
 
 
+NOT_JSON = ["", "{", '{"a": "\\ud800"}', "[" * 99_999, "\ud800".encode("utf-8", "surrogatepass")]
+
+
+@pytest.mark.parametrize("text", [*NOT_JSON, "[1]"], ids=range(6))
+def test_text_that_is_not_a_json_object_is_an_error(text):
+    kind = "a JSON object" if text == "[1]" else "JSON"
+    assert complaint(parse_json_object, text, "a").startswith(f"a is not {kind}")
+
+
 def test_a_bomb_is_stopped_at_the_limit_in_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
     path, table = tmp_path / "bomb.txt.gz", tmp_path / "bomb.csv.gz"
@@ -161,3 +172,6 @@ def test_files_are_searched_here_then_in_the_data_folder(tmp_path, monkeypatch):
         (folder / "set" / "a.csv").touch()
         assert find("set/a.csv").resolve() == folder / "set" / "a.csv"
         assert locate("set/a.csv") == str(folder / "set" / "a.csv")
+    monkeypatch.delenv("TLITE_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_folder() == tmp_path / "tlite"

@@ -10,15 +10,9 @@ import pytest
 
 from tests.helpers.complaints import complaint
 from tlite.data import TextFile, TinyShakespeare
-from tlite.data.reading import data_folder
 from tlite.data.sources import Download, download
 
 TEXT = "Grüße,\n\nKönig 𝄞\n"
-
-
-def load(path, content):
-    path.write_bytes(content)
-    return TextFile(str(path)).load()
 
 
 def test_tiny_shakespeare_has_its_known_size(data_folder, monkeypatch):
@@ -31,26 +25,8 @@ def test_tiny_shakespeare_has_its_known_size(data_folder, monkeypatch):
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_line_ends_and_byte_order_marks_are_normalised(tmp_path, line_end, mark):
-    assert load(tmp_path / "a.txt", (mark + TEXT.replace("\n", line_end)).encode()) == TEXT
-
-
-def test_missing_files_and_paths_are_errors(tmp_path):
-    message = complaint(TextFile(str(tmp_path / "missing.txt")).load)
-    assert message.startswith(f"there is no file {tmp_path / 'missing.txt'}: ")
-    assert "TLITE_DATA" in message
-    assert "--path" in complaint(TextFile().load)
-
-
-def test_input_paths_are_files_or_urls(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
-    (tmp_path / "a.txt").touch()
-    assert TextFile("a.txt").input_paths("training") == [str(tmp_path / "a.txt")]
-    assert TinyShakespeare().input_paths("training") == [TinyShakespeare.url]
-    (tmp_path / "shakespeare").mkdir()
-    (tmp_path / "shakespeare/tiny_shakespeare.txt.gz").touch()
-    file = str(tmp_path / "shakespeare/tiny_shakespeare.txt.gz")
-    assert TinyShakespeare().input_paths("training") == [file]
+    (tmp_path / "a.txt").write_bytes((mark + TEXT.replace("\n", line_end)).encode())
+    assert TextFile(str(tmp_path / "a.txt")).load() == TEXT
 
 
 # Downloads
@@ -132,12 +108,9 @@ def test_existing_file_is_used_without_a_request(
 
 def test_missing_file_is_downloaded_once(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    text = Text(f"{server.url}/complete")
+    assert text.input_paths("training") == [text.url]
     for _ in range(2):
-        assert Text(f"{server.url}/complete").load() == BODY.decode()
+        assert text.load() == BODY.decode()
     assert server.requests == 1
-
-
-def test_data_folder_is_in_the_cache_by_default(tmp_path, monkeypatch):
-    monkeypatch.delenv("TLITE_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert data_folder() == tmp_path / "tlite"
+    assert "--path" in complaint(TextFile().load)
