@@ -1,5 +1,6 @@
 """Losses are (sum, count) and add up over a batch; samples follow the filtered softmax."""
 
+import functools
 import math
 
 import jax
@@ -105,33 +106,23 @@ BATCH = 3 * np.asarray(normal(3, 5, 7))
 MISSING = np.where(np.arange(15).reshape(3, 5) == 1, -1, np.asarray(integers(7, 3, 5)))
 
 
-def test_z_loss_and_focal_loss_equal_their_formulas():
-    """With gamma = 0 the focal loss is the cross-entropy."""
-    logits = exact(BATCH)
+@pytest.mark.parametrize("gamma", [None, 0.0, 0.5, 2.0])
+def test_z_loss_and_focal_loss_equal_their_formulas(gamma):
+    """With gamma = 0 the focal loss is the cross-entropy; without, the loss is z-loss."""
+    logits, is_target = exact(BATCH), MISSING >= 0
     log_sum = np.log(np.exp(logits).sum(-1))
     log_p = np.take_along_axis(logits, np.maximum(MISSING, 0)[..., None], -1)[..., 0] - log_sum
-    is_target = MISSING >= 0
-    assert_close(F.z_loss(jnp.asarray(BATCH), jnp.asarray(MISSING)), is_target * log_sum**2)
-    for gamma in (0.0, 0.5, 2.0):
-        loss = F.focal_loss(jnp.asarray(BATCH), jnp.asarray(MISSING), gamma)
-        assert_close(loss, is_target * -((1 - np.exp(log_p)) ** gamma) * log_p)
+    expected = log_sum**2 if gamma is None else -((1 - np.exp(log_p)) ** gamma) * log_p
+    targets, settings = jnp.asarray(MISSING), {} if gamma is None else {"gamma": gamma}
+    loss = functools.partial(F.z_loss if gamma is None else F.focal_loss, **settings)
+    assert_close(loss(jnp.asarray(BATCH), targets), is_target * expected)
+    assert loss(jnp.asarray(BATCH, jnp.bfloat16), targets).dtype == jnp.float32
+    certain = jnp.asarray(BATCH).at[0, 0, MISSING[0, 0]].set(200.0)
+    gradient = jax.grad(lambda z: loss(z, targets).sum())(certain)
+    assert_all_finite(gradient)
+    assert not gradient[0, 1].any()  # of padding
     with pytest.raises(ValueError, match="gamma must not be negative"):
         Focal(gamma=-1.0)
-
-
-def test_focal_gradient_is_finite_for_a_certain_target():
-    gradient = jax.grad(lambda z: F.focal_loss(z, jnp.array(0), 0.5))(jnp.array([200.0, 0.0]))
-    assert_all_finite(gradient)
-
-
-@pytest.mark.parametrize("loss", [F.token_cross_entropy, F.z_loss, F.focal_loss])
-def test_losses_ignore_padding_and_accept_16_bits(loss):
-    values = loss(jnp.asarray(BATCH, jnp.bfloat16), jnp.asarray(MISSING))
-    assert values.dtype == jnp.float32
-    assert values[0, 1] == 0
-    gradient = jax.grad(lambda z: loss(z, jnp.asarray(MISSING)).sum())(jnp.asarray(BATCH))
-    assert_all_finite(gradient)
-    assert not gradient[0, 1].any()
 
 
 # The next token

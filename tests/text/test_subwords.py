@@ -126,17 +126,6 @@ def test_typed_special_pieces_are_ordinary_text(pair):
     assert not (tokens == PAD_ID).any()
 
 
-@each_pair
-def test_saved_pair_is_loaded(tmp_path, pair):
-    path = tmp_path / PairTokenizer.file_name
-    pair.save(path)
-    loaded = PairTokenizer.load(path)
-    assert loaded.joint == pair.joint
-    assert loaded.to_dict() == pair.to_dict()
-    (tokens,) = pair.encode_targets(TARGETS[:1])
-    assert loaded.decode(tokens) == TARGETS[0]
-
-
 # Scores
 
 REFERENCES = ["The cat sits on the mat.", "It is raining, again!"]
