@@ -31,58 +31,35 @@ def has_pattern(text, pattern):
     return re.fullmatch(re.escape(pattern).replace(r"\.\.\.", ".*"), text)
 
 
-SENTENCES = [
-    (
-        "b vs a: better, difference -0.0300 nats, 95 % CI [-0.0320, -0.0280] (5 paired seeds)",
-        (FIVE, BASE - 0.03 + 0.1 * NOISE),
-    ),
-    (
-        "b vs a: worse, difference +0.050 nats, 95 % CI [0.030, 0.070] (5 paired seeds)",
-        (FIVE, BASE + 0.05 + NOISE),
-    ),
-    (
-        "b vs a: not significant, difference -0.005 nats, 95 % CI [-0.025, 0.015] (5 paired seeds)",
-        (FIVE, BASE - 0.005 + NOISE),
-    ),
-    ("b vs a: identical scores (5 paired seeds)", (FIVE, BASE)),
-    # An interval without a width is no proof.
-    (
-        "b vs a: difference +0.1000 nats with every seed, no CI (5 paired seeds)",
-        (FIVE, BASE + 0.1),
-    ),
-    (
-        "b vs a: worse, difference +0.200 nats, 95 % CI [...] (3 and 5 seeds)",
-        (OTHER_SEEDS, BASE[:3] + 0.2),
-    ),
-    # Arrays of other shapes have other initial values with the same seed.
-    (
-        "b vs a: worse, difference +0.200 nats, 95 % CI [0.145, 0.255] (5 and 5 seeds)",
-        (varied(FIVE, width=16), BASE + 0.2 + NOISE),
-    ),
-]
 NO_CI = "no CI over seeds: two seeds of each are needed"
-ONE_SEED = [
-    ("b vs a: identical scores (1 seed)", (ONE, [1.5])),
-    (f"b vs a: difference -0.1000 nats, {NO_CI} (1 seed)", (ONE, [1.4])),
-    (f"b vs a: difference -0.1000 nats, {NO_CI} (1 and 1 seeds)", (varied(ONE, seed=3), [1.4])),
+FEW = "worse, difference +0.200 nats, 95 % CI [...] (3 and 5 seeds)"
+UNPAIRED = "worse, difference +0.200 nats, 95 % CI [0.145, 0.255] (5 and 5 seeds)"
+POINTS = "better, difference +5.0 points, 95 % CI [3.0, 7.0] (5 paired seeds)"
+PAIRED = [  # scores of five seeds, compared with BASE
+    (BASE - 0.03 + 0.1 * NOISE, "better, difference -0.0300 nats, 95 % CI [-0.0320, -0.0280]"),
+    (BASE + 0.05 + NOISE, "worse, difference +0.050 nats, 95 % CI [0.030, 0.070]"),
+    (BASE - 0.005 + NOISE, "not significant, difference -0.005 nats, 95 % CI [-0.025, 0.015]"),
+    (BASE, "identical scores"),
+    # An interval without a width is no proof.
+    (BASE + 0.1, "difference +0.1000 nats with every seed, no CI"),
+]
+CONCLUSIONS = [
+    *((FIVE, BASE, FIVE, scores, f"{sentence} (5 paired seeds)") for scores, sentence in PAIRED),
+    (FIVE, BASE, OTHER_SEEDS, BASE[:3] + 0.2, FEW),
+    # Arrays of other shapes have other initial values with the same seed.
+    (FIVE, BASE, varied(FIVE, width=16), BASE + 0.2 + NOISE, UNPAIRED),
+    (ONE, [1.5], ONE, [1.5], "identical scores (1 seed)"),
+    (ONE, [1.5], ONE, [1.4], f"difference -0.1000 nats, {NO_CI} (1 seed)"),
+    (ONE, [1.5], varied(ONE, seed=3), [1.4], f"difference -0.1000 nats, {NO_CI} (1 and 1 seeds)"),
+    (CLASSIFIERS, BASE - 1, CLASSIFIERS, BASE - 0.95 + NOISE, POINTS),
 ]
 
 
-@pytest.mark.parametrize(
-    ("reference", "sentence", "run"),
-    [
-        *(((FIVE, BASE), *row) for row in SENTENCES),
-        *(((ONE, [1.5]), *row) for row in ONE_SEED),
-        (
-            (CLASSIFIERS, BASE - 1),
-            "b vs a: better, difference +5.0 points, 95 % CI [3.0, 7.0] (5 paired seeds)",
-            (CLASSIFIERS, BASE - 0.95 + NOISE),
-        ),
-    ],
-)
-def test_conclusions_over_seeds(tmp_path, reference, sentence, run):
-    (conclusion,) = results(tmp_path, ("a", *reference), ("b", *run)).conclusions
-    assert has_pattern(conclusion, sentence)
+@pytest.mark.parametrize(("reference", "base", "experiment", "scores", "sentence"), CONCLUSIONS)
+def test_conclusions_over_seeds(tmp_path, reference, base, experiment, scores, sentence):
+    result = results(tmp_path, ("a", reference, base), ("b", experiment, scores))
+    (conclusion,) = result.conclusions
+    assert has_pattern(conclusion, f"b vs a: {sentence}")
 
 
 def test_common_seeds_are_compared_and_all_are_in_the_mean(tmp_path):
@@ -254,15 +231,15 @@ def test_a_run_without_the_measure_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("errors", "digits"),
+    ("digits", "errors"),
     [
-        ([0.00456], 4),
-        ([45.6], 0),
-        ([None], 4),
-        ([0.0], 4),
-        ([1e-12], 6),
-        ([None, 0.5, 0.05, 5e-3], 3),
+        (4, [0.00456]),
+        (0, [45.6]),
+        (4, [None]),
+        (4, [0.0]),
+        (6, [1e-12]),
+        (3, [None, 0.5, 0.05, 5e-3]),
     ],
 )
-def test_numbers_have_two_digits_of_the_middle_error(errors, digits):
+def test_numbers_have_two_digits_of_the_middle_error(digits, errors):
     assert decimals(errors) == digits

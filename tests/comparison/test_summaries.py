@@ -11,19 +11,11 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, RATE, TRANSLATOR, fake_run, fake_study
 from tests.helpers.runs import varied
+from tlite import models as M
 from tlite.comparison.comparable import METRICS
 from tlite.comparison.flops import flops_of_generator
 from tlite.comparison.summaries import common_steps, read_summaries, shares_initial_values
 from tlite.config import to_dict
-from tlite.models import (
-    Attention,
-    LMHead,
-    LogisticConfig,
-    Pool,
-    TranslatorHead,
-    Wide,
-    make_model,
-)
 from tlite.models.low_rank import LowRank
 from tlite.models.parameters import named_arrays
 from tlite.training import ParameterGroup
@@ -133,33 +125,27 @@ def test_an_unfinished_run_has_the_steps_so_far(tmp_path, until, best):
 
 
 @pytest.mark.parametrize(
-    ("lines", "best"),
+    ("lines", "best", "last"),
     [
         # The mean over seeds decides; of two equal steps the first.
-        ([(10, 1.0, 5.0), (20, 2.0, 3.0), (30, 3.0, 2.0)], 20),
+        ([(10, 1.0, 5.0), (20, 2.0, 3.0), (30, 3.0, 2.0)], 20, 30),
         # Validations at an interruption do not count, that of the last step does.
-        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (20, 2.0, 2.0)], 20),
-        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (35, 2.5, 2.5)], 35),
-        ([(10, 1.0, np.nan), (20, 4.0, 2.0)], 20),
-        ([(10, 2.0, 2.0), (10, 1.0, 1.0)], 10),
+        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (20, 2.0, 2.0)], 20, 20),
+        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (35, 2.5, 2.5)], 35, 35),
+        ([(10, 1.0, 1.0), (20, 2.0, 3.0), (27, 1.5, 1.5)], 10, 20),
+        ([(10, 1.0, np.nan), (20, 4.0, 2.0)], 20, 20),
+        ([(10, 1.0, 1.0), (20, 2.0, np.nan)], 10, 20),
+        ([(10, 2.0, 2.0), (10, 1.0, 1.0)], 10, 10),
     ],
 )
-def test_the_best_step_is_that_of_the_best_checkpoint(tmp_path, lines, best):
+def test_scores_are_those_of_the_best_and_last_validation(tmp_path, lines, best, last):
+    """The best is that of the best checkpoint; a run's scores are those of the last."""
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
     run = write(folder, *(validation(*line) for line in lines))
-    assert run.best_step == best
-    losses_by_step = {step: losses for step, *losses in lines}
-    assert run.values(LOSS, best) == dict(enumerate(losses_by_step[best]))
-
-
-def test_scores_are_those_of_the_last_scheduled_validation(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
-    lines = [(10, 1.0, 1.0), (20, 2.0, 3.0), (27, 1.5, 1.5)]
-    run = write(folder, *(validation(*line) for line in lines))
-    assert (run.last_validation, run.best_step) == (20, 10)
-    assert run.values(LOSS) == {0: 2.0, 1: 3.0}
-    run = write(folder, validation(10, 1.0, 1.0), validation(20, 2.0, np.nan))
-    assert (run.last_validation, run.values(LOSS)) == (20, {})
+    assert (run.best_step, run.last_validation) == (best, last)
+    losses = {step: dict(enumerate(values)) for step, *values in lines}
+    assert run.values(LOSS, best) == losses[best]
+    assert run.values(LOSS) == (losses[last] if np.isfinite([*losses[last].values()]).all() else {})
 
 
 def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
@@ -182,13 +168,11 @@ def test_seeds_share_initial_values_of_arrays_of_equal_size(tmp_path):
         "group": (False, {"groups": (ParameterGroup("head.*", init="normal"),)}),
         "low_rank": (False, {"low_rank": LowRank()}),
     }
-    first, *others = read(
-        fake_run(tmp_path / "first"),
-        *(
-            fake_run(tmp_path / name, varied(GENERATOR, **change, learning_rate=0.5))
-            for name, (_, change) in changes.items()
-        ),
-    )
+    folders = [
+        fake_run(tmp_path / name, varied(GENERATOR, **change, learning_rate=0.5))
+        for name, (_, change) in changes.items()
+    ]
+    first, *others = read(fake_run(tmp_path / "first"), *folders)
     shared = {run.label: shares_initial_values(run, first) for run in others}
     assert shared == {name: is_same for name, (is_same, _) in changes.items()}
 
@@ -222,13 +206,14 @@ def test_truncated_and_foreign_lines_are_ignored(tmp_path, line):
 def cost(tmp_path, experiment):
     """Return the number of parameters, and tokens and FLOPs of a step."""
     (run,) = read(fake_run(tmp_path / "r", experiment, until=0))
-    shapes = jax.eval_shape(lambda: make_model(experiment.model, rng=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: M.make_model(experiment.model, rng=jax.random.key(0)))
     assert run.parameters == sum(leaf.size for leaf in jax.tree.leaves(shapes))
     return run.parameters, run.tokens_per_step, run.flops_per_step
 
 
 def test_a_generator_costs_what_the_plan_says(tmp_path):
-    parts = {"positions": "relative", "attention": Attention(head_dim=6), "head": LMHead(tied=True)}
+    attention, head = M.Attention(head_dim=6), M.LMHead(tied=True)
+    parts = {"positions": "relative", "attention": attention, "head": head}
     experiment = varied(GENERATOR, **parts, gradient_accumulation_steps=3)
     _, tokens, flops = cost(tmp_path, experiment)
     assert tokens == 3 * 4 * T
@@ -236,7 +221,7 @@ def test_a_generator_costs_what_the_plan_says(tmp_path):
 
 
 def test_flops_count_the_head_once_per_text_and_sentence(tmp_path):
-    experiment = varied(CLASSIFIER, pool=Pool("mean"))
+    experiment = varied(CLASSIFIER, pool=M.Pool("mean"))
     _, tokens, flops = cost(tmp_path, experiment)
     per_token = BLOCK + 12 / 6 * D * T  # weights, and products of queries, keys and values
     per_text = 2 * D + 2
@@ -256,18 +241,18 @@ def test_frozen_matrices_have_no_flops_of_their_gradient(tmp_path):
 
 def test_flops_do_not_count_tables(tmp_path):
     def wide(**sizes):
-        return cost(tmp_path / str(sizes), varied(CLASSIFIER, wide=Wide(**sizes)))
+        return cost(tmp_path / str(sizes), varied(CLASSIFIER, wide=M.Wide(**sizes)))
 
     parameters, _, flops = wide()
     assert wide(bigrams=100)[::2] == (parameters + 2 * (V + 100) + 2, flops)
     assert wide(num_word_ngrams=50, num_character_ngrams=70)[2] == flops
-    logistic = replace(CLASSIFIER, model=LogisticConfig(V, 2))
+    logistic = replace(CLASSIFIER, model=M.LogisticConfig(V, 2))
     assert cost(tmp_path / "logistic", logistic) == (2 * V + 2, 4 * 400, None)
 
 
 @pytest.mark.parametrize("embeddings", ["tied", "shared", "separate"])
 def test_a_batch_of_a_translator_counts_tokens(tmp_path, embeddings):
-    experiment = varied(TRANSLATOR, head=TranslatorHead(embeddings), batch_size=100)
+    experiment = varied(TRANSLATOR, head=M.TranslatorHead(embeddings), batch_size=100)
     number, tokens, flops = cost(tmp_path, experiment)
     tables = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
     assert (tokens, flops) == (100, 100 * 6 * (number - tables))
@@ -283,7 +268,7 @@ def test_parameters_of_user_code_are_read_from_a_checkpoint(tmp_path):
     (run,) = read(folder)
     assert run.parameters is run.flops_per_step is None
     assert run.values(LOSS)
-    shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: M.make_model(GENERATOR.model, rng=jax.random.key(0)))
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
     state = {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:

@@ -82,16 +82,16 @@ def test_logit_lens_reads_a_users_block_and_rejects_a_classifier():
         logit_lens(classifier(), TOKENS)
 
 
-@pytest.mark.parametrize("name", ["tied", "masked", "seq2seq"])
+TOP_K = {
+    "tied": lambda: generator(block="pre_norm", head=M.LMHead(tied=True)),
+    "masked": lambda: make(M.MaskedConfig),
+    "seq2seq": seq2seq,
+}
+
+
+@pytest.mark.parametrize("name", TOP_K)
 def test_logit_lens_top_k_is_the_top_k_of_the_logit_lens(name):
-    model, k = (
-        {
-            "tied": lambda: generator(block="pre_norm", head=M.LMHead(tied=True)),
-            "masked": lambda: make(M.MaskedConfig),
-            "seq2seq": seq2seq,
-        }[name](),
-        3,
-    )
+    model, k = TOP_K[name](), 3
     inputs = (TOKENS, FIRST) if name == "seq2seq" else (TOKENS,)
 
     @jax.jit
