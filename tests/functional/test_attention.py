@@ -98,9 +98,6 @@ def test_masked_keys_have_no_influence_on_any_bit(seen, huge):
         assert_all_finite(gradient)
 
 
-# Multi-head attention
-
-
 def head_parameters(num_kv_heads=H, head_dim=K, normed=False):
     kv_dim, norm_dim = num_kv_heads * head_dim, head_dim if normed else None
     return attention_parameters(D, H * head_dim, kv_dim=kv_dim, norm_dim=norm_dim)
@@ -131,9 +128,11 @@ def test_multi_head_attention_equals_its_formula(name, batch, masked):
     assert_close(multi_head_attention(params, *inputs, **kwargs), expected)
 
 
-def test_an_indivisible_width_of_heads_is_named():
+def test_heads_and_masks_that_do_not_fit_are_errors():
     with pytest.raises(ValueError, match=r"8 .* 3 heads"):
         multi_head_attention(head_parameters(), *[normal(T, D)] * 3, num_heads=3)
+    with pytest.raises(ValueError, match=f"8 keys, but there are {S}"):
+        scaled_dot_product_attention(*drawn(), jnp.ones((T, 8), bool))
 
 
 def test_tapped_scores_exclude_the_mask_and_edits_apply():
@@ -163,9 +162,6 @@ def test_update_cache_drops_entries_past_the_end(batch):
                 for row in range(min(3, 6 - all_starts[i])):
                     expected[i][:, all_starts[i] + row] = np.asarray(added)[i][:, row]
             assert_same(after, expected)
-
-
-# Masks
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -13,49 +13,34 @@ from jax.sharding import Mesh, PartitionSpec
 from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, some_mask
 from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
-from tlite.models import (
-    Attention,
-    ClassifierConfig,
-    Embedding,
-    FeedForward,
-    GeneratorConfig,
-    LogisticConfig,
-    Loop,
-    MaskedConfig,
-    Pool,
-    Seq2SeqConfig,
-    TransformerConfig,
-    TranslatorHead,
-    Wide,
-    make_model,
-)
+from tlite import models as M
 from tlite.models.inputs import causal_inputs
 from tlite.models.parameters import named_arrays, unstack_blocks
 from tlite.models.transformer import constrain_batch_sharding, embed, run_blocks
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
-SIZES |= {"dropout": 0.5, "feed_forward": FeedForward(6, dropout=0.3)}
-GENERATOR = GeneratorConfig(**SIZES)
-WORDS = Embedding(init_std=1.0, scale=False, word_dropout=0.3)
-CLASSIFIER = ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
-SEQ2SEQ = Seq2SeqConfig(**SIZES | {"decoder_blocks": 1}, source_vocabulary_size=V)
+SIZES |= {"dropout": 0.5, "feed_forward": M.FeedForward(6, dropout=0.3)}
+GENERATOR = M.GeneratorConfig(**SIZES)
+WORDS = M.Embedding(init_std=1.0, scale=False, word_dropout=0.3)
+CLASSIFIER = M.ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
+SEQ2SEQ = M.Seq2SeqConfig(**SIZES | {"decoder_blocks": 1}, source_vocabulary_size=V)
 CAUSAL = {
     **{name: replaced(GENERATOR, parts) for name, parts in GENERATORS.items()},
     "seq2seq": SEQ2SEQ,
-    "seq2seq, all": replaced(SEQ2SEQ, ALL | {"head": TranslatorHead("shared")}),
+    "seq2seq, all": replaced(SEQ2SEQ, ALL | {"head": M.TranslatorHead("shared")}),
 }
 PADDED = {  # padding is any number below 0
     "dense": CLASSIFIER,
-    "mean": replaced(CLASSIFIER, {"pool": Pool("mean")}),
-    "attention": replaced(CLASSIFIER, {"pool": Pool("attention")}),
+    "mean": replaced(CLASSIFIER, {"pool": M.Pool("mean")}),
+    "attention": replaced(CLASSIFIER, {"pool": M.Pool("attention")}),
     "no bias": replaced(CLASSIFIER, {"bias": False}),
-    "encoder": TransformerConfig(**SIZES),
-    "masked": MaskedConfig(**SIZES),
-    "logistic": LogisticConfig(vocabulary_size=V, num_classes=C, context=T),
+    "encoder": M.TransformerConfig(**SIZES),
+    "masked": M.MaskedConfig(**SIZES),
+    "logistic": M.LogisticConfig(vocabulary_size=V, num_classes=C, context=T),
 }
 CONFIGS = CAUSAL | PADDED
-BIGRAMS = LogisticConfig(vocabulary_size=V, num_classes=C, bigrams=5)
+BIGRAMS = M.LogisticConfig(vocabulary_size=V, num_classes=C, bigrams=5)
 KEYS = jax.random.split(jax.random.key(0), N)
 TEXTS = np.random.default_rng(0).permuted(np.tile(np.arange(1, V), (N, 1)), axis=1)
 HOLES = np.where(some_mask(N, T, seed=1), TEXTS, -1)
@@ -65,7 +50,7 @@ PREFIXES = np.where(np.arange(T) < LENGTHS[:, None], TEXTS, -1)
 
 @functools.cache
 def make(name, **fields):
-    return drawn(make_model, replaced(CONFIGS[name], fields))
+    return drawn(M.make_model, replaced(CONFIGS[name], fields))
 
 
 def inputs(name, texts=PREFIXES):
@@ -73,9 +58,6 @@ def inputs(name, texts=PREFIXES):
     if "seq2seq" in name:
         return np.maximum(texts, 0), TEXTS[:, ::-1]
     return (TEXTS if "generator" in name else texts,)
-
-
-# Causality
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -87,9 +69,6 @@ def test_later_tokens_do_not_change_earlier_logits_by_a_bit(name):
         changed = np.asarray(call(model, *source, later))
         assert_same(changed[:, :t], logits[:, :t])
         assert (changed[:, t] != logits[:, t]).any()
-
-
-# Padding
 
 
 @pytest.mark.parametrize("name", PADDED)
@@ -128,14 +107,11 @@ def test_nothing_but_padding_has_finite_logits_and_gradients(name):
     for key in (None, KEYS):
         (_, logits), gradients = results(model, key)
         assert_all_finite((logits, gradients))
-        if isinstance(model.config, ClassifierConfig | LogisticConfig):
+        if isinstance(model.config, M.ClassifierConfig | M.LogisticConfig):
             bias = model.bias if name == "logistic" else model.head.bias
             assert_same(logits, np.tile(np.zeros(C) if bias is None else bias[...], (N, 1)))
             leaves = named_arrays(gradients).items()
             assert {n for n, leaf in leaves if leaf.any()} <= {"bias", "head.bias"}
-
-
-# Documents in one window
 
 
 PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
@@ -151,6 +127,8 @@ def test_documents_in_one_window_do_not_change_each_other(name):
         tokens = np.where(np.arange(T) == t, (PACKED + 1) % V, PACKED)
         changed = np.asarray(call(model, tokens, segment_ids=NUMBERS))
         assert_same((changed != logits).any(-1), (np.arange(T) >= t) & (NUMBERS[t] == NUMBERS))
+    with pytest.raises(ValueError, match="segment_ids has length 1"):
+        causal_inputs(T, jnp.zeros(1, int))
 
 
 @pytest.mark.parametrize(
@@ -173,8 +151,6 @@ def test_a_document_equals_one_alone_at_its_positions(positions):
         assert_close(logits[2:], call(model, PACKED[2:]))
 
 
-# Batches and transformations
-
 SOME = ["generator", "generator, all", "dense", "mean", "attention"]
 SOME += ["masked", "logistic", "seq2seq, all"]
 
@@ -191,15 +167,13 @@ def test_a_text_alone_batched_or_mapped_has_the_same_logits(name):
         assert_close(call(model, *(x[i] for x in texts), rng=KEYS[i]), batched[i])
 
 
-# Loops over blocks
-
-SCAN, REMAT = Loop(scan=True), Loop(remat=True)
+SCAN, REMAT = M.Loop(scan=True), M.Loop(remat=True)
 DEEP = {"generator, all": {"attention.windows": (3,)}, "seq2seq": {"positions": "relative"}}
 
 
 @pytest.mark.parametrize(
     ("name", "loop"),
-    [("generator, all", Loop(True, True)), ("generator, all", REMAT), ("seq2seq", SCAN)],
+    [("generator, all", M.Loop(True, True)), ("generator, all", REMAT), ("seq2seq", SCAN)],
 )
 def test_scan_and_remat_change_no_logits_and_no_gradients(name, loop):
     texts = [*map(jnp.asarray, inputs(name))]
@@ -224,26 +198,23 @@ def test_scan_and_remat_change_no_logits_and_no_gradients(name, loop):
 def test_a_scanned_program_does_not_grow_with_depth():
     def size(num_blocks, loop):
         config = replaced(CONFIGS["generator, all"], {"num_blocks": num_blocks, "loop": loop})
-        model = jax.eval_shape(lambda: make_model(config, rng=KEYS[0]))
+        model = jax.eval_shape(lambda: M.make_model(config, rng=KEYS[0]))
         return len(str(jax.make_jaxpr(lambda model: model(jnp.asarray(TEXTS)))(model)))
 
-    growth = {loop: size(9, loop) / size(3, loop) for loop in (Loop(), SCAN)}
-    assert growth[Loop()] > 2
+    growth = {loop: size(9, loop) / size(3, loop) for loop in (M.Loop(), SCAN)}
+    assert growth[M.Loop()] > 2
     assert growth[SCAN] < 1.01
 
 
 def test_scan_makes_no_copy_of_the_parameters():
     """Only slices of a block at a time, whose activations are temporary too."""
     config = replaced(GENERATOR, {"width": 64, "num_blocks": 12, "dropout": 0.0, "loop": SCAN})
-    model = jax.eval_shape(lambda: make_model(config, rng=KEYS[0]))
+    model = jax.eval_shape(lambda: M.make_model(config, rng=KEYS[0]))
     total = lambda model: model(jnp.asarray(TEXTS[0])).sum()  # noqa: E731
     size = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(model.blocks))
     for function in (total, jax.grad(total)):
         memory = jax.jit(function).lower(model).compile().memory_analysis()
         assert memory.temp_size_in_bytes < size / 2
-
-
-# Dropout
 
 
 @pytest.mark.parametrize(
@@ -282,13 +253,10 @@ def test_each_dropout_of_a_call_has_its_own_key(name, number, monkeypatch):
 
     @jax.jit
     def drawn_keys():
-        make(name, attention=Attention(dropout=0.5))(*texts, rng=KEYS[0])
+        make(name, attention=M.Attention(dropout=0.5))(*texts, rng=KEYS[0])
         return keys
 
     assert len(np.unique(drawn_keys(), axis=0)) == len(keys) == number
-
-
-# Errors
 
 
 @pytest.mark.parametrize(
@@ -310,7 +278,7 @@ def test_too_many_tokens_are_an_error_with_both_lengths(name, positions):
 )
 def test_a_token_outside_the_vocabulary_is_named(name):
     """Below 0 is padding in some models, and an error in others."""
-    model = drawn(make_model, BIGRAMS) if "bigrams" in name else make(name)
+    model = drawn(M.make_model, BIGRAMS) if "bigrams" in name else make(name)
     calls = [model]
     if name == "seq2seq":
         calls = lambda t: model(t, jnp.ones_like(t)), lambda t: model(jnp.ones_like(t), t)
@@ -332,11 +300,8 @@ def test_an_invalid_token_gives_nan_under_jit(token):
         jax.grad(lambda table: F.embed(table, jnp.asarray(tokens)).sum())(table)
 
 
-# Classifiers only: features of n-grams, word dropout
-
-
 def test_ngram_features_reach_only_the_linear_model():
-    model = make("dense", wide=Wide(num_word_ngrams=10, num_character_ngrams=5))
+    model = make("dense", wide=M.Wide(num_word_ngrams=10, num_character_ngrams=5))
     model.word_ngrams.weights[...] = words = normal(V + 10, C)
     model.character_ngrams.weights[...] = characters = normal(5, C)
     features = np.array([[0, V + 9, -1, V + 10 + 4, V + 10, V + 10 + 2]] * N)
@@ -369,16 +334,10 @@ def test_word_dropout_hides_each_word_at_its_rate(pool, rate):
     assert (np.abs(covariances) < 5 * variance / np.sqrt(number)).all()
 
 
-# A mesh of devices
-
-
 @pytest.mark.parametrize("inside", [False, True], ids=["global", "in shard_map"])
 def test_a_mesh_shards_the_batch_and_changes_no_number(inside):
-    x, spec, function = (
-        jnp.arange(24.0).reshape(8, 3),
-        PartitionSpec(("data", "model")),
-        constrain_batch_sharding,
-    )
+    x, spec = jnp.arange(24.0).reshape(8, 3), PartitionSpec(("data", "model"))
+    function = constrain_batch_sharding
     devices = np.array(jax.local_devices()[:4]).reshape(1, 2, 2)
     mesh = Mesh(devices, ("replica", "data", "model"))
     assert constrain_batch_sharding(x) is x

@@ -10,45 +10,22 @@ import jaxtyping
 import pytest
 
 from tests.helpers.models import replaced
-from tlite import models
+from tlite import models as M
 from tlite.errors import UserError
-from tlite.models import (
-    ALiBi,
-    Attention,
-    Block,
-    CausalLM,
-    ClassifierConfig,
-    FeedForward,
-    GeneratorConfig,
-    Learned,
-    LMHead,
-    LogisticConfig,
-    Loop,
-    MaskedConfig,
-    Norm,
-    Pool,
-    Projection,
-    Relative,
-    Rotary,
-    RotaryScaling,
-    Seq2SeqConfig,
-    SpecialTokens,
-    TranslatorHead,
-    Wide,
-    make_model,
-)
 from tlite.models.config import PRESETS, resolve
 
-BLOCKS = [GeneratorConfig, ClassifierConfig, MaskedConfig, Seq2SeqConfig]
+BLOCKS = [M.GeneratorConfig, M.ClassifierConfig, M.MaskedConfig, M.Seq2SeqConfig]
+AT_LEAST_1, NOT_NEGATIVE = "{} must be at least 1", "{} must not be negative"
+RATE = "dropout rate must be in [0, 1)"
 NUMBERS = [  # a message, invalid numbers, a valid one; dataclasses and fields
-    ("{} must be at least 1", [0, -1], 4, [(GeneratorConfig, "width"), (Attention, "head_dim")]),
-    ("{} must be at least 1", [0], 4, [(Seq2SeqConfig, "num_blocks"), (FeedForward, "mlp_dim")]),
-    ("{} must not be negative", [-1], 0, [(ClassifierConfig, "num_classes"), (Wide, "bigrams")]),
-    ("{} must not be negative", [-1], 0, [(LogisticConfig, "bigrams"), (Learned, "offset")]),
-    ("{} must be positive", [0.0, math.nan], 0.5, [(Norm, "epsilon"), (Attention, "scale")]),
-    ("{} must be positive", [-1.0, math.inf], 0.5, [(Rotary, "base"), (RotaryScaling, "factor")]),
-    ("dropout rate must be in [0, 1)", [-0.1, 1.0, math.nan], 0.9, [(Attention, "dropout")]),
-    ("dropout rate must be in [0, 1)", [-0.1, 1.0], 0.9, [(MaskedConfig, "dropout")]),
+    (AT_LEAST_1, [0, -1], 4, [(M.GeneratorConfig, "width"), (M.Attention, "head_dim")]),
+    (AT_LEAST_1, [0], 4, [(M.Seq2SeqConfig, "num_blocks"), (M.FeedForward, "mlp_dim")]),
+    (NOT_NEGATIVE, [-1], 0, [(M.ClassifierConfig, "num_classes"), (M.Wide, "bigrams")]),
+    (NOT_NEGATIVE, [-1], 0, [(M.LogisticConfig, "bigrams"), (M.Learned, "offset")]),
+    ("{} must be positive", [0.0, math.nan], 0.5, [(M.Norm, "epsilon"), (M.Attention, "scale")]),
+    ("{} must be positive", [-1.0, math.inf], 0.5, [(M.Rotary, "base")]),
+    ("{} must be positive", [-1.0, math.inf], 0.5, [(M.RotaryScaling, "factor")]),
+    (RATE, [-0.1, 1.0, math.nan], 0.9, [(M.Attention, "dropout"), (M.MaskedConfig, "dropout")]),
 ]
 
 
@@ -63,7 +40,7 @@ def test_an_invalid_number_is_an_error(message, invalid, valid, fields):
 
 WORDS = [
     (kind, field.name)
-    for kind in vars(models).values()
+    for kind in vars(M).values()
     if dataclasses.is_dataclass(kind)
     for field in dataclasses.fields(kind)
     if "Literal" in str(field.type) or (kind in BLOCKS and field.name in PRESETS)
@@ -81,91 +58,91 @@ def custom_attention(query, key, value, mask):
     return value, mask
 
 
-PRE, POST = Block(pre_norm=True), Block()
+PRE, POST = M.Block(pre_norm=True), M.Block()
 CONFLICTS = [  # fields of a generator's config
     ({"num_heads": 5}, r"width \(32\) .* num_heads \(5\)"),
     *(({"attention.num_kv_heads": n}, rf"num_heads \(4\) .* num_kv_heads \({n}\)") for n in (3, 8)),
-    ({"positions": Rotary(), "attention.head_dim": 3}, "even head_dim, not 3"),
+    ({"positions": M.Rotary(), "attention.head_dim": 3}, "even head_dim, not 3"),
     ({"attention.windows": (4, -1)}, "a window must be at least 1, not -1"),
-    ({"attention": Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
+    ({"attention": M.Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
     *(
-        ({"attention": Attention(function)} | special, f"not support {missing}")
+        ({"attention": M.Attention(function)} | special, f"not support {missing}")
         for function in ("mixed", "fused", custom_attention)
         for special, missing in (
             ({"attention.scale": 0.1}, "scale"),
-            ({"positions": Relative()}, "bias"),
-            ({"positions": ALiBi()}, "bias"),
+            ({"positions": M.Relative()}, "bias"),
+            ({"positions": M.ALiBi()}, "bias"),
         )
     ),
     *(
-        (fields | {"loop": Loop(scan=True)}, "scan needs identical blocks")
+        (fields | {"loop": M.Loop(scan=True)}, "scan needs identical blocks")
         for fields in (
             {"attention.windows": (4, 0)},
             {"block.first_norm": False},
-            {"block": (POST, Block(attention=Attention(num_kv_heads=1)))},
+            {"block": (POST, M.Block(attention=M.Attention(num_kv_heads=1)))},
         )
     ),
     ({"block": (PRE, POST)}, "same pre_norm"),
     (
-        {"block": (POST, Block(attention=Attention(head_dim=2))), "positions": Rotary()},
+        {"block": (POST, M.Block(attention=M.Attention(head_dim=2))), "positions": M.Rotary()},
         "one head_dim in all blocks",
     ),
-    ({"block": (POST, Block(attention=Attention(num_kv_heads=3)))}, r"num_kv_heads \(3\)"),
+    ({"block": (POST, M.Block(attention=M.Attention(num_kv_heads=3)))}, r"num_kv_heads \(3\)"),
     (
-        {"attention": Attention("exact", query_chunk_size=4), "attention.dropout": 0.1},
+        {"attention": M.Attention("exact", query_chunk_size=4), "attention.dropout": 0.1},
         "without chunks",
     ),
     *(
-        ({"attention": Attention(name), "attention.dropout": 0.1}, "dropout .* needs .*'exact'")
+        ({"attention": M.Attention(name), "attention.dropout": 0.1}, "dropout .* needs .*'exact'")
         for name in ("mixed", "fused")
     ),
     ({"norm.offset": 1.0}, "layer norm has no offset"),
-    ({"positions": Relative(), "positions.num_buckets": 3}, r"num_buckets \(3\)"),
-    ({"positions": Relative(), "positions.max_distance": 16}, r"num_buckets \(32\)"),
+    ({"positions": M.Relative(), "positions.num_buckets": 3}, r"num_buckets \(3\)"),
+    ({"positions": M.Relative(), "positions.max_distance": 16}, r"num_buckets \(32\)"),
 ]
 
 
 @pytest.mark.parametrize(("fields", "message"), CONFLICTS)
 def test_components_that_do_not_fit_are_an_error(fields, message):
     with pytest.raises(ValueError, match=message):
-        replaced(GeneratorConfig(), fields)
+        replaced(M.GeneratorConfig(), fields)
 
 
 def test_conflicting_fields_of_other_models_are_an_error():
     with pytest.raises(ValueError, match="dense"):
-        Pool(projection=Projection())
+        M.Pool(projection=M.Projection())
     for symbols in ({"pad_id": 3}, {"pad_id": 1, "eos_id": 1}):
         with pytest.raises(ValueError, match=str(symbols["pad_id"])):
-            SpecialTokens(**symbols)
-    for settings in ({}, {"head": TranslatorHead("shared")}):
+            M.SpecialTokens(**symbols)
+    for settings in ({}, {"head": M.TranslatorHead("shared")}):
         with pytest.raises(ValueError, match=r"one vocabulary, not sizes \(9, 10\)"):
-            Seq2SeqConfig(9, source_vocabulary_size=10, **settings)
+            M.Seq2SeqConfig(9, source_vocabulary_size=10, **settings)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_model_without_a_vocabulary_is_an_error(tied):
     with pytest.raises(UserError, match="vocabulary_size"):
-        make_model(GeneratorConfig(head=LMHead(tied=tied)), rng=jax.random.key(0))
+        M.make_model(M.GeneratorConfig(head=M.LMHead(tied=tied)), rng=jax.random.key(0))
 
 
 def test_a_subclass_of_a_config_has_the_same_model():
     @dataclasses.dataclass(frozen=True)
-    class Mine(GeneratorConfig):
+    class Mine(M.GeneratorConfig):
         width: int = 8
 
-    shapes = jax.eval_shape(lambda: make_model(Mine(vocabulary_size=5), rng=jax.random.key(0)))
-    assert type(shapes) is CausalLM
+    shapes = jax.eval_shape(lambda: M.make_model(Mine(vocabulary_size=5), rng=jax.random.key(0)))
+    assert type(shapes) is M.CausalLM
     assert shapes.embedding.table.shape == (5, 8)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("attention", FeedForward()),
-        ("feed_forward", Attention()),
-        ("norm", FeedForward()),
-        ("norm", Norm),
-        ("attention", Attention),
+        ("attention", M.FeedForward()),
+        ("feed_forward", M.Attention()),
+        ("norm", M.FeedForward()),
+        ("norm", M.Norm),
+        ("attention", M.Attention),
     ],
 )
 def test_component_of_another_field_is_an_error(field, value):

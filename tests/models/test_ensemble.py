@@ -8,33 +8,26 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same, integers, normal
-from tests.helpers.models import Shifted, call
+from tests.helpers.models import Shifted, call, extend
+from tlite import models as M
 from tlite.decoding.search import greedy_search
 from tlite.decoding.translate import translate
-from tlite.models import (
-    ClassifierConfig,
-    Ensemble,
-    GeneratorConfig,
-    LogisticConfig,
-    Seq2SeqConfig,
-    make_model,
-)
 
-M, V, T = 3, 7, 6
+N, V, T = 3, 7, 6
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1}
 CONFIGS = {
-    "generator": GeneratorConfig(**SIZES),
-    "classifier": ClassifierConfig(num_classes=4, **SIZES),
-    "logistic": LogisticConfig(vocabulary_size=V, num_classes=3, context=T),
-    "translator": Seq2SeqConfig(source_vocabulary_size=V, **SIZES),
+    "generator": M.GeneratorConfig(**SIZES),
+    "classifier": M.ClassifierConfig(num_classes=4, **SIZES),
+    "logistic": M.LogisticConfig(vocabulary_size=V, num_classes=3, context=T),
+    "translator": M.Seq2SeqConfig(source_vocabulary_size=V, **SIZES),
 }
 TOKENS = jax.device_put(1 + np.asarray(integers(V - 1, 2, T)))  # no padding
 START, END = 2, 3
 
 
-def replicas(config, number=M):
+def replicas(config, number=N):
     """Return models far from each other, and from uniform probabilities."""
-    shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: M.make_model(config, rng=jax.random.key(0)))
     arrays, structure = jax.tree.flatten(shapes)
     return [
         jax.tree.unflatten(
@@ -46,7 +39,7 @@ def replicas(config, number=M):
 
 
 def stacked(models):
-    return Ensemble(jax.tree.map(lambda *arrays: jax.device_put(np.stack(arrays)), *models))
+    return M.Ensemble(jax.tree.map(lambda *arrays: jax.device_put(np.stack(arrays)), *models))
 
 
 def inputs(kind):
@@ -64,18 +57,10 @@ def test_probabilities_are_the_mean_of_the_replicas(kind):
     models = replicas(CONFIGS[kind])
     probabilities = np.stack([softmax(call(model, *inputs(kind))) for model in models])
     assert probabilities.std(0).max() > 0.1
-    assert len(stacked(models)) == M
+    assert len(stacked(models)) == N
+    assert_same(call(stacked(models[:1]), *inputs(kind)), call(models[0], *inputs(kind)))
     logits = call(stacked(models), *inputs(kind))
     np.testing.assert_allclose(np.exp(np.asarray(logits)), probabilities.mean(0), atol=2e-6)
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_equal_replicas_give_the_logits_of_one(kind):
-    (model,) = replicas(CONFIGS[kind], 1)
-    expected = call(model, *inputs(kind))
-    assert_same(call(stacked([model]), *inputs(kind)), expected)
-    equal = call(stacked([model] * M), *inputs(kind))
-    assert_close(equal, jax.nn.log_softmax(expected))
 
 
 def test_logit_of_minus_infinity_is_finite_in_the_mean():
@@ -90,14 +75,19 @@ def test_logit_of_minus_infinity_is_finite_in_the_mean():
 # Cached decoding
 
 
-@pytest.mark.parametrize("fields", [{}, {"feed_forward": Shifted()}], ids=str)
-def test_cached_logits_equal_those_of_a_full_pass(fields):
-    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **fields)
-    ensemble = stacked(replicas(config))
-    expected, caches = call(ensemble, TOKENS), ensemble.empty_caches(len(TOKENS))
-    extend = jax.jit(Ensemble.extend)
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("generator", {}), ("generator", {"feed_forward": Shifted()}), ("translator", {})],
+    ids=str,
+)
+def test_cached_logits_equal_those_of_a_full_pass(kind, fields):
+    ensemble = stacked(replicas(dataclasses.replace(CONFIGS[kind], num_blocks=2, **fields)))
+    (*source, target), caches = inputs(kind), ensemble.empty_caches(len(TOKENS))
+    expected = call(ensemble, *source, target)
+    names = {"memories": ensemble.memories(*source)} if source else {}
     for start, end in ((0, 3), (3, T)):
-        logits, caches = extend(ensemble, TOKENS[:, start:end], caches, jnp.int32(start))
+        chunk, names["start"] = target[:, start:end], jnp.int32(start)
+        logits, caches = extend(ensemble, chunk, caches=caches, **names)
         assert_close(logits, expected[:, start:end], 1e-4)
 
 
@@ -122,23 +112,10 @@ def test_greedy_search_uses_the_mean_probabilities():
         np.testing.assert_allclose(outputs.scores[row, 0], score, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["generator", "translator"])
-def test_extend_accepts_keyword_arguments(kind):
-    models = replicas(CONFIGS[kind])
-    both = []
-    for model in (models[0], stacked(models[:1])):
-        caches, names = model.empty_caches(2), {"start": jnp.array(0)}
-        if kind == "translator":
-            names["memories"] = model.memories(TOKENS)
-        both.append(model.extend(TOKENS[:, :2], caches, **names)[0])
-        assert_same(model.extend(TOKENS[:, :2], caches=caches, **names)[0], both[-1])
-    assert_close(*both)
-
-
 def test_beam_search_of_equal_replicas_equals_that_of_one():
     (model,) = replicas(CONFIGS["translator"], 1)
     sources = [np.append(np.asarray(row), END) for row in TOKENS[:, : T - 1]]
-    models = model, stacked([model] * M)
+    models = model, stacked([model] * N)
     one, many = (translate(each, sources, max_length=5, beam=3) for each in models)
     for expected, hypotheses in zip(one, many, strict=True):
         assert [t.tolist() for t, _ in hypotheses] == [t.tolist() for t, _ in expected]

@@ -24,43 +24,25 @@ from tests.helpers.models import (
     initial_model,
     replaced,
 )
-from tlite.models import (
-    ALiBi,
-    Block,
-    ClassifierConfig,
-    FeedForward,
-    GeneratorConfig,
-    Learned,
-    MaskedConfig,
-    NoPositions,
-    Norm,
-    Pool,
-    Projection,
-    Relative,
-    Rotary,
-    RotaryScaling,
-    Seq2SeqConfig,
-    Sinusoidal,
-    make_model,
-)
+from tlite import models as M
 from tlite.models.parameters import named_arrays
 from tlite.models.transformer import embed, final_norm
 
 V, T, D = 7, 5, 8
 SIZES = {"context": 6, "width": D, "num_heads": 2, "num_blocks": 1, "vocabulary_size": V}
-SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(mlp_dim=6)}
+SIZES |= {"dropout": 0.0, "feed_forward": M.FeedForward(mlp_dim=6)}
 BASES = {
-    "generator": GeneratorConfig(**SIZES, block=Block(pre_norm=True)),
-    "classifier": ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean")),
-    "masked": MaskedConfig(**SIZES),
-    "seq2seq": Seq2SeqConfig(**SIZES, source_vocabulary_size=V),
+    "generator": M.GeneratorConfig(**SIZES, block=M.Block(pre_norm=True)),
+    "classifier": M.ClassifierConfig(**SIZES, num_classes=3, pool=M.Pool("mean")),
+    "masked": M.MaskedConfig(**SIZES),
+    "seq2seq": M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V),
 }
-ROTARY, NONE = {"positions": Rotary()}, {"positions": NoPositions()}
+ROTARY, NONE = {"positions": M.Rotary()}, {"positions": M.NoPositions()}
 TWO = {"num_blocks": 2}
 LOCAL = ROTARY | TWO | {"attention.windows": (2, 0)}
 GATED = {"feed_forward.gated": True}
-YARN = RotaryScaling("yarn", 4.0, 20)
-RELU = {"pool.projection": Projection("relu", norm=False)}
+YARN = M.RotaryScaling("yarn", 4.0, 20)
+RELU = {"pool.projection": M.Projection("relu", norm=False)}
 
 # Fields that do not interact share a model: fields of the model before, and the fields tried.
 FIELDS = {
@@ -77,16 +59,16 @@ FIELDS = {
     ),
     "alibi": (
         TWO | NONE,
-        {"positions": ALiBi(), "embedding.type_vocab_size": 2, "attention.windows": (2,)}
+        {"positions": M.ALiBi(), "embedding.type_vocab_size": 2, "attention.windows": (2,)}
         | {"block.output_norms": True},
     ),
     "sinusoidal": (
         NONE | {"attention.query_key_norm": True},
-        {"positions": Sinusoidal(), "norm.epsilon": 0.3, "embedding.norm": True}
+        {"positions": M.Sinusoidal(), "norm.epsilon": 0.3, "embedding.norm": True}
         | {"attention.softcap": 0.7},
     ),
     "split_sinusoidal": (
-        {"positions": Sinusoidal(), "embedding.scale": False},
+        {"positions": M.Sinusoidal(), "embedding.scale": False},
         {"positions.split": True, "attention.scale": 0.9, "norm.method": "rms"},
     ),
 }
@@ -114,7 +96,7 @@ MODEL_FIELDS = {
         ),
         "head bias alone": (
             {"bias": False},
-            {"head_bias": True, "pool.projection": Projection("silu", norm=False)},
+            {"head_bias": True, "pool.projection": M.Projection("silu", norm=False)},
         ),
     },
     "masked": {
@@ -130,28 +112,28 @@ MODEL_FIELDS = {
         "biased tied head": ({}, {"head.bias": True}),
     },
 }
-GEMMA = {"norm": Norm("rms", offset=1.0), "feed_forward.activation": "gelu"} | GATED
+GEMMA = {"norm": M.Norm("rms", offset=1.0), "feed_forward.activation": "gelu"} | GATED
 GEMMA |= {"attention.num_kv_heads": 1, "block.output_norms": True}
 # Combinations, as families of models have them.
 FAMILIES = {
     "llama": (
         ROTARY,
         {"norm.method": "rms", "feed_forward.activation": "silu", "attention.num_kv_heads": 1}
-        | {"bias": False, "positions.scaling": RotaryScaling("llama3", 4.0, 20)}
+        | {"bias": False, "positions.scaling": M.RotaryScaling("llama3", 4.0, 20)}
         | {"attention.query_key_norm": True, "attention.head_dim": 6}
         | GATED,
     ),
     "gemma": (
         LOCAL | {"bias": False, "norm.epsilon": 1e-6},
         {"attention.query_key_norm": True, "positions.local_base": 7.0, "attention.softcap": 5.0}
-        | {"positions.scaling": RotaryScaling("linear", 8.0), "attention.scale": 0.4}
+        | {"positions.scaling": M.RotaryScaling("linear", 8.0), "attention.scale": 0.4}
         | {"embedding.scale": True}
         | GEMMA,
     ),
     "t5": (
-        TWO | {"positions": Relative(4), "bias": False},
+        TWO | {"positions": M.Relative(4), "bias": False},
         {"norm.method": "rms", "attention.scale": 1.0, "attention.head_dim": 3}
-        | {"positions": Relative(6, 4), "feed_forward.activation": "gelu"}
+        | {"positions": M.Relative(6, 4), "feed_forward.activation": "gelu"}
         | GATED,
     ),
     "modernbert": (
@@ -161,7 +143,7 @@ FAMILIES = {
         | GATED,
     ),
     "bart": (
-        {"positions": Learned()},
+        {"positions": M.Learned()},
         {"positions.offset": 2, "embedding.norm": True, "attention.qkv_bias": True}
         | {"feed_forward.activation": "gelu_exact"},
     ),
@@ -198,7 +180,7 @@ def configs(model, name):
 
 @functools.cache
 def make(model, config):
-    return drawn(make_model, config)
+    return drawn(M.make_model, config)
 
 
 @functools.cache
@@ -227,7 +209,7 @@ INPUTS["seq2seq"] = SOURCE, TARGET
     cases("generator", FIELDS),
     cases("masked", ["alibi", "sinusoidal"], ["gemma", "t5", "modernbert", "bart"]),
     cases("classifier", families=[]),
-    cases("seq2seq", ["alibi", "sinusoidal"], ["llama", "gemma", "t5", "bart"]),
+    cases("seq2seq", ["alibi", "sinusoidal", "yarn"], ["llama", "gemma", "t5", "bart"]),
 )
 def test_logits_equal_a_formula_that_needs_each_field(kind, name):
     config, without = configs(kind, name)
@@ -257,13 +239,10 @@ def test_a_target_extended_in_chunks_gives_the_full_logits(kind, name):
     assert_chunks_give(model_logits(kind, config), TARGET, extended, model.empty_caches(2))
 
 
-# Zeros
-
-
 def test_blocks_with_zero_outputs_add_nothing():
     """The logits are the head's of the embedding, and no other kernel is 0."""
     zeros = {"attention.zero_output": True, "feed_forward.zero_output": True}
-    zero = initial_model(make_model, replaced(BASES["generator"], GATED | zeros))
+    zero = initial_model(M.make_model, replaced(BASES["generator"], GATED | zeros))
     for name, array in named_arrays(zero).items():
         assert not name.endswith("kernel") or array.any() != name.endswith("output.kernel")
 
