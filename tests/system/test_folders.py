@@ -8,18 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import numbers
 from tests.helpers.models import call
 from tests.helpers.tokenizers import words
 from tests.helpers.transformers_models import (
     ALL,
     FULL_ROTARY,
     LLAMA3,
+    PAD,
     SEQ2SEQ,
+    VOCABULARY,
     batch,
     hf_logits,
     in_transformers,
     load_file,
     loaded,
+    make,
     saved,
     saved_logits,
     tlite_logits,
@@ -31,6 +35,7 @@ from tlite import functional as F
 from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.errors import UserError
+from tlite.models.parameters import named_arrays
 from tlite.pretrained import is_pretrained, load_pretrained, local_folder
 from tlite.pretrained.configs import read_config
 from tlite.pretrained.families import FAMILIES
@@ -51,6 +56,30 @@ def test_logits(name):
     expected = saved_logits(name)
     assert np.abs(expected).max() > 0.3
     np.testing.assert_allclose(tlite_logits(model), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3", "bert ForMaskedLM", "bart", "t5"])
+def test_gradients_are_those_of_pytorch(name, edited):
+    """Gradients of a weighted sum of the logits, in float64 there, read like arrays of a folder."""
+    inputs = [np.random.default_rng(0).integers(3, PAD, (2, 24))]
+    inputs += [inputs[0][:, :17]] if name in SEQ2SEQ else []
+    hf_model, weights = make(name).double(), numbers(*inputs[-1].shape, VOCABULARY)
+    names = ("input_ids", "decoder_input_ids")[: len(inputs)]
+    logits = hf_model(**dict(zip(names, map(torch.tensor, inputs), strict=True)))[0]
+    (logits * torch.tensor(weights)).sum().backward()
+    by_name = {n: np.float32(p.grad) for n, p in hf_model.named_parameters()}
+
+    def gradients(stored):  # final_logits_bias is a buffer in transformers
+        return {n: by_name.get(n, np.zeros_like(array)) for n, array in stored.items()}
+
+    expected = named_arrays(load_pretrained(edited(name, gradients))[0])
+    tokens = [*map(jnp.asarray, inputs)]
+    ours = jax.jit(jax.grad(lambda model: (model(*tokens) * weights).sum()))(loaded(name)[0])
+    ours = {n: a for n, a in named_arrays(ours).items() if np.any(expected[n])}
+    assert len(ours) > 20
+    for n, gradient in ours.items():
+        atol = 1e-5 + 1e-4 * np.abs(expected[n]).max()
+        np.testing.assert_allclose(gradient, expected[n], rtol=0, atol=atol, err_msg=n)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen2", "gemma2", "gemma3"])

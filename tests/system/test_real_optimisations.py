@@ -7,7 +7,6 @@ import csv
 import math
 import random
 import re
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -103,48 +102,23 @@ def test_a_translator_learns_more_than_bigrams(finish, tmp_path):
     assert validations(folder)[-1]["exact_match"] > 0.5
 
 
-@pytest.fixture(scope="module")
-def undisturbed(finish, tmp_path_factory) -> tuple[Path, str]:
-    """Return an undisturbed run and its output."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    return folder, finish(f"{TRAIN} --run {folder}")
-
-
-def test_the_demo_learns_and_writes(undisturbed):
-    folder, out = undisturbed
-    losses = [line["loss"] for line in validations(folder)]
-    assert len(losses) == STEPS // 15
+def test_a_demo_stopped_by_ctrl_c_resumes_bit_for_bit(finish, tmp_path):
+    """It is trained in bfloat16."""
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    out = finish(f"{TRAIN} --run {whole}")
     _, validation = split_tokens(BuiltinText().load(), BuiltinText().validation_fraction)
-    assert losses[-1] < entropy(validation)
-    sample = out.split("\nThe ")[1].split("\nsaved in ")[0]
-    assert len(sample) > 100
-
-
-@pytest.fixture(scope="module")
-def stopped(finish, tmp_path_factory) -> tuple[Path, int, str]:
-    """Return a run that Ctrl-C has stopped, the exit code, and stderr."""
-    folder = tmp_path_factory.mktemp("runs") / "stopped"
+    assert validations(whole)[-1]["loss"] < entropy(validation)
+    assert len(out.split("\nThe ")[1].split("\nsaved in ")[0]) > 100
     with Running("tlite", *TRAIN.split(), "--run", folder) as run:
         run.wait_until(lambda: read_metrics(folder / "metrics.jsonl"))
         run.process.send_signal(signal.SIGINT)
         code, _, err = run.end()
-    return folder, code, err
-
-
-def test_ctrl_c_saves_and_prints_the_command_that_resumes(stopped):
-    folder, code, err = stopped
-    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
-    assert last < STEPS
-    assert (folder / "checkpoints" / str(last)).is_dir()
-    assert code == 130
-    assert len(err.splitlines()) == 1
-    assert f" {last}, " in err
+    step = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert (code, len(err.splitlines())) == (130, 1)
+    assert step < STEPS
+    assert f" {step}, " in err
     assert err.endswith(f" python -m tlite train --resume {folder}\n")
-
-
-def test_a_stopped_run_resumes_bit_for_bit(undisturbed, stopped, finish, tmp_path):
-    folder = shutil.copytree(stopped[0], tmp_path / "stopped")
+    assert (folder / "checkpoints" / str(step)).is_dir()
     finish(f"train --resume {folder}")
-    runs = undisturbed[0], folder
-    expected, digests = (state.checkpoints(run)["checkpoints"] for run in runs)
+    expected, digests = (state.checkpoints(run)["checkpoints"] for run in (whole, folder))
     assert digests[str(STEPS)] == expected[str(STEPS)]
