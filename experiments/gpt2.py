@@ -4,7 +4,7 @@ data      tlite prepare Skylion007/openwebtext corpora/openwebtext
           tlite prepare HuggingFaceFW/fineweb-edu corpora/fineweb --subset sample-10BT
 command   tlite train gpt2 --folder corpora/openwebtext
           tlite launch -n 8 train gpt2 --folder corpora/openwebtext   (a process for each GPU)
-plan      tlite plan gpt2 --mesh 8 --hardware a100
+plan      tlite plan gpt2 --devices 8 --hardware a100
 result    not trained here. nanoGPT states a validation loss of about 2.85 after 600,000 updates,
           about 5 days on 8 A100 (github.com/karpathy/nanoGPT).
 

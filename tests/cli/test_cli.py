@@ -94,7 +94,7 @@ def test_samples_are_those_of_the_next_seeds(works):
         ("--help", "generate"),
         ("train --help", "copy_task, demo"),
         ("train --help", "--vary"),
-        ("plan --help", "--mesh"),
+        ("plan --help", "--devices"),
         ("classify --help", "classify [-h] [OPTIONS] RUN [TEXT ...]"),
         ("train my_text --help", "--learning-rate"),
         ("train --resume run --help", "--steps"),

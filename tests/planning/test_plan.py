@@ -14,9 +14,9 @@ from tlite.models import GeneratorConfig, LMHead
 from tlite.planning.plan import (
     bytes_on_a_device,
     collectives,
+    count_devices,
     plan,
     planned_trainer,
-    read_mesh,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
@@ -27,11 +27,11 @@ TRAINING = TrainingConfig(batch_size=16, per_device_batch_size=2, steps=10)
 EXPERIMENT = GeneratorExperiment("small", model=MODEL, training=TRAINING)
 
 
-def planned(capsys, experiment=EXPERIMENT, mesh="4", parameters=False, **changes):
+def planned(capsys, experiment=EXPERIMENT, devices=4, parameters=False, **changes):
     training = dataclasses.replace(experiment.training, **changes)
     plan(
         dataclasses.replace(experiment, training=training),
-        mesh,
+        devices,
         hardware="a100",
         parameters=parameters,
     )
@@ -92,35 +92,27 @@ def test_flops_are_those_of_the_program():
     assert flops_of_generator(model) * 8 * 16 == pytest.approx(counted, rel=0.03)
 
 
-MESHES = {
-    ("", None): (1, 1),
-    ("8", None): (8, 1),
-    ("64x4", None): (256, 4),
-    ("", "v5e:4x8"): (32, 1),
-    ("64x4", "v5e:16x16"): (256, 4),
-}
-BAD_MESHES = "0", "8x", "x8", "2x2x2", "eight", "-1", "99999x99999"
+NUMBERS = {(0, None): 1, (8, None): 8, (0, "v5e:4x8"): 32, (64, "v5e:16x16"): 64}
 BAD_SLICES = "v5e", "v5e:", "v5e:8", "v9:2x2", "v5e:0x4", "../x:2x2"
 
 
-def test_meshes_are_read_and_invalid_ones_are_errors():
-    assert {arguments: read_mesh(*arguments) for arguments in MESHES} == MESHES
-    for arguments in [*zip(BAD_MESHES), *[("", tpu) for tpu in BAD_SLICES]]:
-        with pytest.raises(UserError, match=r"--(mesh|tpu)"):
-            read_mesh(*arguments)
-    assert read_mesh("8", fsdp_inner=2) == read_mesh("4x2", fsdp_inner=2) == (8, 2)
-    with pytest.raises(UserError, match="--mesh 64x4 and --fsdp-inner 2 disagree"):
-        read_mesh("64x4", fsdp_inner=2)
+def test_devices_are_counted_and_invalid_slices_are_errors():
+    assert {arguments: count_devices(*arguments) for arguments in NUMBERS} == NUMBERS
+    for tpu in BAD_SLICES:
+        with pytest.raises(UserError, match="--tpu"):
+            count_devices(0, tpu)
+    with pytest.raises(UserError, match="--devices must be at most 4, not 5"):
+        plan(EXPERIMENT, 5)
 
 
 def test_impossible_plans_are_errors():
     with pytest.raises(UserError, match="only generators"):
-        plan(ClassifierExperiment("c"), "8")
+        plan(ClassifierExperiment("c"), 8)
     with pytest.raises(UserError, match="--vocabulary-size"):
-        plan(GeneratorExperiment("g"), "8")
+        plan(GeneratorExperiment("g"), 8)
     for hardware, utilisation in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
         with pytest.raises(UserError, match=r"--(hardware|utilisation)"):
-            plan(EXPERIMENT, "4", hardware=hardware, utilisation=utilisation)
+            plan(EXPERIMENT, 4, hardware=hardware, utilisation=utilisation)
 
 
 # Exchanges

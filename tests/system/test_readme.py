@@ -75,7 +75,7 @@ OPTIONS = {
     FINETUNE: "--steps 4 --evaluate-every 4 --precision float32 --context 16 --batch-size 4 "
     f"--data.sha256 {hashlib.sha256(TINY.encode()).hexdigest()}",
     "tlite train my_text --path my.txt": GENERATOR,
-    "tlite plan gpt2_xl --mesh 64x4 --hardware v5e": "--num-blocks 1",
+    "tlite plan gpt2_xl --devices 64 --hardware v5e": "--num-blocks 1",
 }
 """Options that make a command small and name the folder of its run."""
 NEEDS = {

@@ -35,7 +35,7 @@ def together(several):
 
 
 def test_a_sharded_model_trains_as_a_replicated_one(several, together):
-    sharded = several(2, 2, "--sharding fsdp --fsdp-inner 2")
+    sharded = several(2, 2, "--sharding fsdp")
     assert_close(sharded.parameters("last")[0], together.parameters("last")[0])
     for split in ("training", "validation"):
         losses, expected = (losses_of(run, split) for run in (sharded, together))

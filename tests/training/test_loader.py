@@ -151,7 +151,7 @@ def test_a_closed_loader_can_be_read_again():
 
 def test_devices_of_a_cpu_share_one_copy_of_the_data():
     data = np.arange(2**20, dtype=np.int32)[1:], np.arange(7)
-    devices = np.array(jax.local_devices()).reshape(1, 4, 1)
+    devices = np.array(jax.local_devices()).reshape(1, 4)
     mesh = jax.sharding.Mesh(devices, resident().mesh.axis_names)
     for array, expected in zip(DeviceDataset(data, mesh).batches(0, 1), data, strict=True):
         shards = [shard.data for shard in array.addressable_shards]

@@ -34,7 +34,7 @@ TRAINING = TrainingConfig(
 )
 SEVERAL = {"seeds": 2, "clip_norm": 0.5}
 MUON = {"optimizer": Muon(), "learning_rate": 1e-4, "clip_norm": 1.0}
-SHARDED = {"sharding": "fsdp", "fsdp_inner": 2}
+SHARDED = {"sharding": "fsdp"}
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite train --resume RUN             resume a run or a study from its last checkpoint
   tlite train EXPERIMENT --resume auto     resume its run if there is one, else create one
   tlite tune EXPERIMENT --vary NAME LOW..HIGH     try values of an option, print the best
-  tlite plan EXPERIMENT --mesh 64x4    memory and time of a step on devices that are not here
+  tlite plan EXPERIMENT --devices 64  memory and time of a step on devices that are not here
   tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
   tlite launch -n 2 train ...          train as several processes on this machine
   tlite evaluate RUN [OPTIONS]         losses and scores of a run's models

@@ -296,8 +296,8 @@ class ResumeTuning(ResumeOptions):
 class Plan:
     """Memory and time of a training step on devices that are not here."""
 
-    mesh: str = ""
-    """Devices: 8, or 64x4 to shard large arrays over two axes; "": all of the TPU, or one."""
+    devices: int = 0
+    """Number of devices; 0: all of the TPU, or one."""
     tpu: str | None = None
     """Compile for a TPU slice such as v5e:16x16 (needs the extra tpu); None: for CPU devices."""
     hardware: str | None = None
@@ -311,12 +311,14 @@ class Plan:
         import jax
 
         from tlite.cli.overrides import read_experiments
-        from tlite.planning.plan import plan, read_mesh
+        from tlite.planning.plan import count_devices, plan
 
+        check_range(self, devices=(0, 2**16))
         (experiment,) = read_experiments(experiment, {}, words).values()
         if not self.tpu:
-            number, _ = read_mesh(self.mesh, self.tpu)
-            jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
+            jax.config.update(
+                "jax_num_cpu_devices", count_devices(self.devices)
+            )  # before JAX starts
             jax.config.update("jax_platforms", "cpu")
         plan(experiment, **vars(self))
 

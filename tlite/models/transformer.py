@@ -36,8 +36,6 @@ from tlite.models.inputs import (
 )
 from tlite.models.parameters import as_params, set_params
 
-BATCH_AXES = "data", "model"  # of a mesh of devices
-
 
 class TransformerKeys(NamedTuple):
     """One key for each component: none is used twice, or both split and folded."""
@@ -333,11 +331,10 @@ def token_logits(model, embedding, x: Float[Array, "*batch D"], *, tied: bool):
 def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
     """Constrain the batch axis to be sharded, so that XLA gathers parameters and not activations.
 
-    Only on a mesh (`jax.set_mesh`) with these axes; the numbers are those of x.
+    Only on a mesh (`jax.set_mesh`) with an axis "data"; the numbers are those of x.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    axes = [a for a in BATCH_AXES if mesh.shape.get(a, 1) > 1]
-    if not axes or any(mesh.axis_types[mesh.axis_names.index(a)] != AxisType.Auto for a in axes):
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    if mesh.shape.get("data", 1) == 1 or types["data"] != AxisType.Auto:
         return x
-    spec = PartitionSpec(tuple(axes), *[None] * (x.ndim - 1))
-    return jax.lax.with_sharding_constraint(x, spec)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec("data", *[None] * (x.ndim - 1)))

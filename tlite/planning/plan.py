@@ -49,7 +49,7 @@ KNOWN_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 def plan(
     experiment: Experiment,
-    mesh: str = "",
+    devices: int = 0,
     tpu: str | None = None,
     hardware: str | None = None,
     utilisation: float = 0.4,
@@ -58,8 +58,7 @@ def plan(
     """Compile the training step ahead of time and print what it needs.
 
     Args:
-        mesh: number of devices, "8", or the sizes of two axes, "64x4" (data x model); "": all of a
-            TPU slice, or one.
+        devices: number of devices; 0: all of the TPU slice, or one.
         tpu: slice to compile for, such as "v5e:16x16"; CPU devices by default.
         hardware: key of PEAK for the printed time; the TPU's by default.
         utilisation: expected fraction of the hardware's peak.
@@ -73,14 +72,14 @@ def plan(
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
-    number, fsdp_inner = read_mesh(mesh, tpu, experiment.training.fsdp_inner)
-    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
-    if len(devices) < number:
-        raise UserError(f"--mesh {mesh} needs {number} devices, but there are {len(devices)}")
+    number = count_devices(devices, tpu)
+    available = tpu_devices(tpu) if tpu else jax.devices()
+    if len(available) < number:
+        raise UserError(f"--devices must be at most {len(available)}, not {number}")
     precision = experiment.training.precision.replace("auto", "mixed")
-    training = dataclasses.replace(experiment.training, fsdp_inner=fsdp_inner, precision=precision)
+    training = dataclasses.replace(experiment.training, precision=precision)
     model = choose_products(experiment.model, training.precision)
-    planned = planned_trainer(model, training, devices[:number])
+    planned = planned_trainer(model, training, available[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
     if parameters:
         print_parameters(planned)
@@ -110,28 +109,19 @@ def with_planned_sizes(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def read_mesh(mesh: str, tpu: str | None = None, fsdp_inner: int = 1) -> tuple[int, int]:
-    """Return the number of devices and the size of the second axis.
+def count_devices(devices: int, tpu: str | None = None) -> int:
+    """Return the number of devices; for 0 all of a TPU slice, or one.
 
     Raises:
-        UserError: the mesh or the TPU slice is invalid, or contradicts the config.
+        UserError: the TPU slice is invalid.
     """
-    if tpu is not None:
-        kind, _, shape = tpu.partition(":")
-        if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
-            kinds = ", ".join(TPU_KINDS)
-            raise UserError(f"--tpu must be like v5e:16x16, not {tpu!r}; kinds: {kinds}")
-        if not mesh:
-            return math.prod(map(int, shape.split("x"))), fsdp_inner
-    mesh = mesh or "1"
-    if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
-        raise UserError(f"--mesh must be like 8 or 64x4, not {mesh!r}")
-    sizes = [int(size) for size in mesh.split("x")]
-    if math.prod(sizes) > 2**16:
-        raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
-    if len(sizes) > 1 and fsdp_inner not in (1, sizes[1]):
-        raise UserError(f"--mesh {mesh} and --fsdp-inner {fsdp_inner} disagree: leave one out")
-    return math.prod(sizes), sizes[1] if len(sizes) > 1 else fsdp_inner
+    if tpu is None:
+        return devices or 1
+    kind, _, shape = tpu.partition(":")
+    if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
+        kinds = ", ".join(TPU_KINDS)
+        raise UserError(f"--tpu must be like v5e:16x16, not {tpu!r}; kinds: {kinds}")
+    return devices or math.prod(map(int, shape.split("x")))
 
 
 def tpu_devices(tpu: str) -> list:

@@ -128,7 +128,7 @@ class UpdateConfig(
 @dataclass(frozen=True)
 class TrainingConfig(
     UpdateConfig,
-    sizes="seeds evaluate_every max_to_keep fsdp_inner",
+    sizes="seeds evaluate_every max_to_keep",
     counts="patience average_last",
     nonnegative="save_every_minutes",
 ):
@@ -161,9 +161,6 @@ class TrainingConfig(
     sharding: Literal["auto", "data_parallel", "fsdp"] = "auto"
     """data_parallel: all parameters on every device; fsdp: each large array divided over them;
     "auto": fsdp from 268 million parameters on."""
-    fsdp_inner: int = 1
-    """Size of the second FSDP axis. Parameters are divided over data x model devices; each device
-    still computes complete examples."""
     evaluate_every: int = 500
     """Steps between validations; each saves a checkpoint."""
     save_every_minutes: float = 0.0

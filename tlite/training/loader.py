@@ -16,7 +16,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PyTree
 
-from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.sharding import ShardingStrategy, replicate
 
@@ -119,7 +118,7 @@ class PrefetchingLoader(Loader):
         max_steps: largest number of steps of a call.
     """
 
-    specs, seed_axis = PartitionSpec("replica", None, None, BATCH_AXES), 0
+    specs, seed_axis = PartitionSpec("replica", None, None, "data"), 0
 
     def __init__(
         self,

@@ -23,25 +23,21 @@ from jaxtyping import PyTree
 
 from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
 from tlite.models.parameters import is_stacked, shape_in_block
-from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
-AXES = "replica", "data", "model"
+AXES = "replica", "data"
 MIN_SHARDED_PARAMETERS = 2**28  # 4 GiB with gradients and Adam's two means
 MIN_SHARDED_SIZE = 2**16  # elements of an array; a smaller one is not worth an exchange
 
 
-def make_mesh(
-    devices: list, config: TrainingConfig, examples: int, *, sharded: bool = False
-) -> tuple[Mesh, list[str]]:
-    """Return the mesh ("replica", "data", "model"), and warnings about what it leaves unused.
+def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mesh, list[str]]:
+    """Return the mesh ("replica", "data"), and warnings about devices that it leaves unused.
 
-    Seeds are spread over the devices first, then the examples of a batch over "data" and "model",
-    and the parameters of a sharded model too. All processes contribute equally many devices.
+    Seeds are spread over the devices first, then the examples of a batch over "data", and the
+    parameters of a sharded model too. All processes contribute equally many devices.
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
-        sharded: True if the parameters are sharded (FSDP).
 
     Raises:
         UserError: a process would have no device.
@@ -51,7 +47,6 @@ def make_mesh(
     available = min(map(len, by_process)) * len(by_process)
     replicas = math.gcd(available, config.seeds)
     shards = math.gcd(available // replicas, examples)
-    inner = math.gcd(shards, config.fsdp_inner) if sharded else 1
     per_process, rest = divmod(replicas * shards, len(by_process))
     if rest:
         raise UserError(
@@ -64,46 +59,34 @@ def make_mesh(
             f"batch_size {config.batch_size} is not divisible by {len(devices) // replicas} "
             f"devices: {idle} of {len(devices)} devices stay idle"
         )
-    if config.fsdp_inner != inner:
-        warnings.append(
-            f"fsdp_inner is {inner}, not {config.fsdp_inner}: it must divide the {shards} devices "
-            "that share a batch, and the model must be sharded"
-        )
     used = [device for local in by_process for device in local[:per_process]]
-    return Mesh(np.array(used).reshape(replicas, shards // inner, inner), AXES), warnings
+    return Mesh(np.array(used).reshape(replicas, shards), AXES), warnings
 
 
 def partition(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> dict[str, PartitionSpec]:
-    """Return the partition spec of each array by name, over "data" and "model".
+    """Return the partition spec of each array by name, over "data".
 
-    Each mesh axis shards the array's longest divisible dimension, preferring one not sharded yet.
-    Arrays under 65,536 elements or without a divisible dimension are replicated. The axis of
-    stacked blocks is not sharded: a scan reads one block after the other.
+    The mesh axis shards the array's longest divisible dimension. Arrays under 65,536 elements or
+    without a divisible dimension are replicated. The axis of stacked blocks is not sharded: a scan
+    reads one block after the other.
     """
-    specs = {n: _partition(shape_in_block(n, a), mesh.shape) for n, a in shapes.items()}
-    return {n: PartitionSpec(None, *s) if is_stacked(n) else s for n, s in specs.items()}
-
-
-def _partition(shape: tuple[int, ...], sizes: Mapping[str, int]) -> PartitionSpec:
-    if math.prod(shape) < MIN_SHARDED_SIZE:
-        return PartitionSpec()
-    rest, mesh_axes = list(shape), [()] * len(shape)
-    for mesh_axis in BATCH_AXES:
-        size = sizes[mesh_axis]
-        divisible = [axis for axis, length in enumerate(rest) if size > 1 and length % size == 0]
-        if divisible:
-            axis = max(divisible, key=lambda axis: (not mesh_axes[axis], rest[axis], -axis))
-            rest[axis] //= size
-            mesh_axes[axis] += (mesh_axis,)
-    return PartitionSpec(*(axes[0] if len(axes) == 1 else axes or None for axes in mesh_axes))
+    specs = {}
+    for name, array in shapes.items():
+        shape, size = shape_in_block(name, array), mesh.shape["data"]
+        divisible = [axis for axis, length in enumerate(shape) if size > 1 and length % size == 0]
+        axes = [None] * len(shape)
+        if divisible and math.prod(shape) >= MIN_SHARDED_SIZE:
+            axes[max(divisible, key=shape.__getitem__)] = "data"
+        specs[name] = PartitionSpec(*[None] * is_stacked(name), *axes)
+    return specs
 
 
 def unsharded_arrays(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> list[str]:
-    """Return the names of large arrays that no mesh axis divides; each device has all of them."""
+    """Return the names of large arrays without a divisible dimension, which are replicated."""
     names = [name for name, spec in partition(shapes, mesh).items() if not any(spec)]
     sizes = {name: math.prod(shape_in_block(name, shapes[name])) for name in names}
     return [name for name in names if sizes[name] >= MIN_SHARDED_SIZE and mesh.size > 1]
@@ -160,7 +143,7 @@ class FSDP(ShardingStrategy):
 
     def shard_batch(self, batch: PyTree) -> PyTree:
         """Return the batch, sharded over the devices."""
-        return jax.tree.map(lambda a: self._put(a, PartitionSpec(BATCH_AXES)), batch)
+        return jax.tree.map(lambda a: self._put(a, PartitionSpec("data")), batch)
 
     constrain_batch = shard_batch
 

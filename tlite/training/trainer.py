@@ -1,8 +1,8 @@
 """The compiled core of training: several steps, seeds and devices in one program.
 
 The state is a tree of arrays by name, each with a leading axis of the run's seeds. Devices form a
-mesh of ("replica", "data", "model"): seeds are spread over them first, then each batch, then, of a
-large model, each array (`sharding`).
+mesh of ("replica", "data"): seeds are spread over them first, then each batch, then, of a large
+model, each array (`sharding`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from tlite.errors import UserError
 from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import from_named_arrays
-from tlite.models.transformer import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
 from tlite.training.optimizers import check_patterns, make_optimizer, select_trainable
@@ -67,9 +66,7 @@ class Trainer:
         is_large = self.num_parameters >= MIN_SHARDED_PARAMETERS
         self.sharded = {"auto": is_large, "fsdp": True}.get(config.sharding, False)
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
-        self.mesh, self.mesh_warnings = make_mesh(
-            devices or jax.devices(), config, examples, sharded=self.sharded
-        )
+        self.mesh, self.mesh_warnings = make_mesh(devices or jax.devices(), config, examples)
         self.num_shards = self.mesh.size // self.mesh.shape["replica"]  # shards of a batch
         self.config = config.with_microbatches(self.num_shards)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
@@ -82,7 +79,7 @@ class Trainer:
         unflatten = from_named_arrays(self.model)
         self._to_model = lambda arrays: unflatten(merge_low_rank(config.low_rank, arrays))
         self._evaluate = jax.jit(
-            self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
+            self._over_mesh(self._evaluate_here, PartitionSpec(None, "data")),
             out_shardings=self._result_sharding,
         )
 
@@ -236,7 +233,7 @@ class Trainer:
             each: return the summands of each example (M, E) instead.
         """
         with out_of_memory("a batch of the evaluation"), self._context():
-            batches = put(batches, self.mesh, PartitionSpec(None, BATCH_AXES))
+            batches = put(batches, self.mesh, PartitionSpec(None, "data"))
             sums, by_example = jax.device_get(self._evaluate(parameters, batches))
         return jax.tree.map(lambda a: a.reshape(len(a), -1), by_example) if each else sums
 
