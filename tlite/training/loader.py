@@ -17,14 +17,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PyTree
 
 from tlite.training.config import TrainingConfig
-from tlite.training.sharding import ShardingStrategy, replicate
+from tlite.training.sharding import FSDP, DataParallel, replicate
 
 BUFFER_BYTES = 2**24  # of the batches of one call
 MAX_STEPS = 1000  # of one call
-
-OnBatch = Callable[[Callable, Int[Array, ""] | int], PyTree]
-"""(function, index) -> function(batch, first row in the update, number of rows), for the shard of
-micro-batch `index` on this device."""
 
 
 class Loader(abc.ABC):
@@ -39,8 +35,6 @@ class Loader(abc.ABC):
     """Shapes, types and shardings of the result of `batches`."""
     seed_axis: int | None = None
     """Axis for the seeds in the result of `batches`; None if all seeds read the same arrays."""
-    is_sequential: bool = False
-    """True to train the seeds of a device in turn: under `vmap` each would compute all branches."""
 
     @abc.abstractmethod
     def batches(self, step: int, num_steps: int) -> PyTree:
@@ -55,12 +49,12 @@ class Loader(abc.ABC):
         self,
         task: Any,
         config: TrainingConfig,
-        strategy: ShardingStrategy,
+        strategy: DataParallel | FSDP,
         data: PyTree,
         rng: Key[Array, ""],
         step: Int[Array, ""],
-    ) -> OnBatch:
-        """Return a map over the micro-batches of one step of one seed (traced)."""
+    ) -> Callable[[Int[Array, ""] | int], PyTree]:
+        """Return the function index -> this device's rows of a micro-batch of a step (traced)."""
 
     def close(self) -> None:  # noqa: B027
         """Release threads; `batches` may be called again."""
@@ -75,36 +69,16 @@ class DeviceDataset(Loader):
     def batches(self, step: int, num_steps: int) -> Any:
         return self.data
 
-    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
-        # Each device draws the whole batch, which costs next to nothing, and takes its shard.
+    def micro_batches(self, task, config, strategy, data, rng, step) -> Callable:
+        # Each device draws the whole batch, which costs next to nothing, and takes its rows.
         size = config.batch_size
         drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
 
-        def on_batch(function, index):
+        def micro_batch(index):
             cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
-            return function(strategy.shard_batch(jax.tree.map(cut, drawn)), index * size, size)
+            return strategy.take_rows(jax.tree.map(cut, drawn))
 
-        return on_batch
-
-
-class BucketedDataset(DeviceDataset):
-    """Arrays of several shapes; each micro-batch is of the shape that `task.buckets` chooses."""
-
-    is_sequential = True
-
-    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
-        def on_batch(function, index):
-            number = step * config.gradient_accumulation_steps + index
-
-            def call(draw):
-                batch = draw(data, rng, number)
-                rows = len(jax.tree.leaves(batch)[0])
-                return function(strategy.shard_batch(batch), index * config.batch_size, rows)
-
-            branches = [partial(call, draw) for draw in task.buckets.draws]
-            return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
-
-        return on_batch
+        return micro_batch
 
 
 class PrefetchingLoader(Loader):
@@ -194,15 +168,9 @@ class PrefetchingLoader(Loader):
     def at_step(self, data: PyTree, index: Any) -> PyTree:
         return jax.tree.map(lambda a: a[:, index], data)
 
-    def micro_batches(self, task, config, strategy, data, rng, step) -> OnBatch:
-        size = config.batch_size
-
-        def on_batch(function, index):
-            rows = jax.tree.map(lambda a: a[index], data)
-            batch = strategy.constrain_batch(task.unpack_rows(rows))
-            return function(batch, index * size, size)
-
-        return on_batch
+    def micro_batches(self, task, config, strategy, data, rng, step) -> Callable:
+        rows = lambda i: jax.tree.map(lambda a: a[i], data)  # noqa: E731
+        return lambda i: strategy.constrain_batch(task.unpack_rows(rows(i)))
 
     def close(self) -> None:
         """End the thread; another call of `batches` starts a new one."""

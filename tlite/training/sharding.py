@@ -92,30 +92,32 @@ def unsharded_arrays(
     return [name for name in names if sizes[name] >= MIN_SHARDED_SIZE and mesh.size > 1]
 
 
-class ShardingStrategy:
-    """Exchanges between devices in a step; for one device there are none."""
-
-    def unchanged(self, arrays: PyTree) -> PyTree:
-        return arrays
-
-    shard_batch = constrain_batch = gather_params = reduce_scatter_grads = unchanged
-    psum = all_gather = unchanged
-
-
 @dataclass(frozen=True)
-class DataParallel(ShardingStrategy):
-    """Replicated parameters, inside `shard_map` over "data"."""
+class DataParallel:
+    """Exchanges of a step for replicated parameters, inside `shard_map` over "data"."""
 
     num_shards: int
 
-    def shard_batch(self, batch: PyTree) -> PyTree:
-        """Return this device's rows."""
+    def take_rows(self, batch: PyTree) -> PyTree:
+        """Return this device's rows of a batch that each device holds in full."""
 
         def rows(a):
             share = a.shape[0] // self.num_shards
             return jax.lax.dynamic_slice_in_dim(a, jax.lax.axis_index("data") * share, share)
 
         return jax.tree.map(rows, batch)
+
+    def constrain_batch(self, batch: PyTree) -> PyTree:
+        """Return the batch, of which `shard_map` has taken this device's rows already."""
+        return batch
+
+    def gather_params(self, parameters: dict) -> dict:
+        """Return the parameters, which each device holds in full."""
+        return parameters
+
+    def reduce_scatter_grads(self, gradient: dict) -> dict:
+        """Return the gradient of this device's rows; `psum` adds up all."""
+        return gradient
 
     def psum(self, sums: PyTree) -> PyTree:
         """Return the sums over all shards; small arrays are packed into one vector."""
@@ -135,30 +137,36 @@ class DataParallel(ShardingStrategy):
 
 
 @dataclass(frozen=True)
-class FSDP(ShardingStrategy):
-    """Sharded parameters: global arrays with sharding constraints for XLA."""
+class FSDP:
+    """The same methods for sharded parameters: sharding constraints of global arrays for XLA."""
 
     mesh: Mesh
     specs: dict[str, PartitionSpec]
 
-    def shard_batch(self, batch: PyTree) -> PyTree:
-        """Return the batch, sharded over the devices."""
-        return jax.tree.map(lambda a: self._put(a, PartitionSpec("data")), batch)
+    def constrain_batch(self, batch: PyTree) -> PyTree:
+        """Return the batch, with its rows sharded over the devices."""
+        return jax.tree.map(lambda a: self._constrain(a, PartitionSpec("data")), batch)
 
-    constrain_batch = shard_batch
+    take_rows = constrain_batch
 
     def gather_params(self, parameters: dict) -> dict:
         """Gather embedding tables: else XLA gathers the activations of the batch at a look-up."""
         return {
-            name: self._put(a, PartitionSpec()) if name.endswith("table") else a
+            name: self._constrain(a, PartitionSpec()) if name.endswith("table") else a
             for name, a in parameters.items()
         }
 
     def reduce_scatter_grads(self, gradient: dict) -> dict:
         """Return the gradient, sharded like the parameters."""
-        return {name: self._put(a, self.specs[name]) for name, a in gradient.items()}
+        return {name: self._constrain(a, self.specs[name]) for name, a in gradient.items()}
 
-    def _put(self, a, spec: PartitionSpec):
+    def psum(self, sums: PyTree) -> PyTree:
+        """Return the sums, which XLA has computed over global arrays."""
+        return sums
+
+    all_gather = psum
+
+    def _constrain(self, a, spec: PartitionSpec):
         return jax.lax.with_sharding_constraint(a, NamedSharding(self.mesh, spec))
 
 

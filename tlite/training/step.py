@@ -19,6 +19,7 @@ from tlite.models.init import draw_initial_values
 from tlite.models.low_rank import init_low_rank
 from tlite.models.parameters import named_arrays
 from tlite.training.config import TrainingConfig
+from tlite.training.loader import Loader
 from tlite.training.optimizers import (
     find_inits,
     gradient_parameters,
@@ -27,7 +28,7 @@ from tlite.training.optimizers import (
 )
 from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
-from tlite.training.sharding import ShardingStrategy
+from tlite.training.sharding import FSDP, DataParallel
 
 INIT, BATCH, DROPOUT, INIT_BY_NAME = range(4)  # folded into a seed's key, one for each use
 
@@ -108,42 +109,82 @@ def train_step(
     task: Task,
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
-    strategy: ShardingStrategy,
-    micro_batches: Callable[..., Callable],
+    strategy: DataParallel | FSDP,
+    loader: Loader,
     state: TrainState,
     data: Any,
     step: Int[Array, ""],
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); return the new state and the means of the losses.
 
-    Noise comes from an example's index, sums are divided once: for any devices and micro-batches.
+    Sums over examples are divided once: for any devices and micro-batches.
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
-    trained = select_trainable(config, state.parameters)
+    gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
+    rng, size = fold_in(state.key, BATCH), config.batch_size
+    if task.buckets is None:
+        micro_batch = loader.micro_batches(task, config, strategy, data, rng, step)
 
-    def gradient_of(batch, first, size):
-        """Return gradient and losses of this device's shard of `size` examples from `first` on."""
-        keys = jax.vmap(partial(fold_in, noise))(strategy.shard_batch(first + jnp.arange(size)))
+    def gradient_of_micro_batch(index):
+        if task.buckets is None:
+            batch = micro_batch(index)
+            return gradient_of(batch, strategy.take_rows(index * size + jnp.arange(size)))
+        number = step * config.gradient_accumulation_steps + index
 
-        def objective(parameters):
-            return total_loss(task, config, to_model(frozen | parameters), batch, keys)
+        def gradient_of_bucket(draw):
+            batch = draw(data, rng, number)
+            rows, batch = len(jax.tree.leaves(batch)[0]), strategy.take_rows(batch)
+            return gradient_of(batch, strategy.take_rows(index * size + jnp.arange(rows)))
 
-        frozen = strategy.gather_params(state.parameters)  # the trained ones are replaced
-        point = strategy.gather_params(gradient_parameters(config, trained, state.optimizer))
-        gradient, sums = jax.grad(objective, has_aux=True)(point)
-        return strategy.reduce_scatter_grads(gradient), sums
+        branches = [partial(gradient_of_bucket, draw) for draw in task.buckets.draws]
+        return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
 
-    on_batch = micro_batches(task, config, strategy, data, fold_in(state.key, BATCH), step)
-    accumulated = summed(partial(on_batch, gradient_of), config.gradient_accumulation_steps)
+    accumulated = sum_over(gradient_of_micro_batch, config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
+    state, lengths = apply_gradient(config, state, gradient, step)
+    return state, {name: total / count for name, (total, count) in sums.items()} | lengths
+
+
+def batch_gradient(
+    task: Task,
+    config: TrainingConfig,
+    to_model: Callable[[dict[str, Array]], Any],
+    strategy: DataParallel | FSDP,
+    state: TrainState,
+    noise: Key[Array, ""],
+    batch: Any,
+    examples: Int[Array, "B"],
+) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+    """Return the sums of gradient and losses over this device's rows of a batch.
+
+    Args:
+        noise: key of dropout, folded with the index of each example in the update (`examples`).
+    """
+    keys = jax.vmap(partial(fold_in, noise))(examples)
+
+    def objective(trained):
+        return total_loss(task, config, to_model(parameters | trained), batch, keys)
+
+    parameters = strategy.gather_params(state.parameters)
+    trained = select_trainable(config, state.parameters)
+    point = strategy.gather_params(gradient_parameters(config, trained, state.optimizer))
+    gradient, sums = jax.grad(objective, has_aux=True)(point)
+    return strategy.reduce_scatter_grads(gradient), sums
+
+
+def apply_gradient(
+    config: TrainingConfig, state: TrainState, gradient: dict[str, Array], step: Int[Array, ""]
+) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
+    """Return the state after the update with a gradient, and norms if they are logged."""
+    trained = select_trainable(config, state.parameters)
     rate = state.learning_rate * schedule(config, step)
     updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
     after = optax.apply_updates(trained, updates)
     ema = state.ema and update_ema(config.ema, state.ema, after, step)
-    means = {name: total / count for name, (total, count) in sums.items()}
-    means |= norms(gradient, updates, trained) if config.log_norms else {}
-    return TrainState(state.parameters | after, slots, state.key, state.learning_rate, ema), means
+    lengths = norms(gradient, updates, trained) if config.log_norms else {}
+    parameters = state.parameters | after
+    return TrainState(parameters, slots, state.key, state.learning_rate, ema), lengths
 
 
 def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[Array, dict]:
@@ -156,7 +197,7 @@ def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[
     return sums["loss"][0] + config.aux_weight * aux, sums
 
 
-def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:
+def sum_over(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:
     """Return function(0) + ... + function(number - 1), computed in turn."""
     if number == 1:
         return function(0)

@@ -22,7 +22,7 @@ from tlite.errors import UserError
 from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import from_named_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.loader import BucketedDataset, DeviceDataset, Loader
+from tlite.training.loader import DeviceDataset, Loader
 from tlite.training.optimizers import check_patterns, make_optimizer, select_trainable
 from tlite.training.sharding import (
     FSDP,
@@ -79,7 +79,7 @@ class Trainer:
         unflatten = from_named_arrays(self.model)
         self._to_model = lambda arrays: unflatten(merge_low_rank(config.low_rank, arrays))
         self._evaluate = jax.jit(
-            self._over_mesh(self._evaluate_here, PartitionSpec(None, "data")),
+            self._over_mesh(self._sum_batches, PartitionSpec(None, "data")),
             out_shardings=self._result_sharding,
         )
 
@@ -88,8 +88,7 @@ class Trainer:
         """Source of batches; arrays in memory are put on the devices here."""
         if callable(self._data):
             return self._data(self.config, self.mesh)
-        dataset = BucketedDataset if self.task.buckets else DeviceDataset
-        return dataset(self._data, self.mesh)
+        return DeviceDataset(self._data, self.mesh)
 
     def init(self, parameters: Mapping[str, ArrayLike] | None = None) -> TrainState:
         """Return the state before the first step, with a leading axis of seeds.
@@ -192,7 +191,7 @@ class Trainer:
         """Return the training program, not compiled yet."""
         shardings = jax.tree.map(attrgetter("sharding"), self.abstract_state)
         function = jax.jit(
-            self._over_mesh(self._train_here, self.loader.specs, PartitionSpec(), PartitionSpec()),
+            self._over_mesh(self._run_steps, self.loader.specs, PartitionSpec(), PartitionSpec()),
             donate_argnums=0,
             out_shardings=(shardings, self._result_sharding),
         )
@@ -303,21 +302,26 @@ class Trainer:
         with precision, jax.set_mesh(self.mesh) if self.sharded else nullcontext():
             yield
 
-    def _train_here(self, state: TrainState, data, start, num_steps):
+    def _run_steps(self, state: TrainState, data: PyTree, first: Array, num_steps: Array) -> tuple:
+        """Return the state after the steps from `first` on, and their losses (M, N) (traced)."""
         loader = self.loader
-        step = partial(
-            train_step, self.task, self.config, self._to_model, self._strategy, loader.micro_batches
-        )
-        step = partial(map_seeds, step, loader.seed_axis, loader.is_sequential)
-        step = jax.jit(step, inline=True)  # traced once, for its shapes and in the loop
+        # Seeds run in turn if batches have several shapes: `vmap` would compute all branches.
+        is_sequential = self.task.buckets is not None
+
+        @partial(jax.jit, inline=True)  # traced once, for its shapes and in the loop
+        def step(state, data, number):
+            update = partial(
+                train_step, self.task, self.config, self._to_model, self._strategy, loader
+            )
+            return map_seeds(update, loader.seed_axis, is_sequential, state, data, number)
 
         def body(index, carry):
             state, history = carry
-            state, means = step(state, loader.at_step(data, index), start + index)
+            state, means = step(state, loader.at_step(data, index), first + index)
             history = {name: history[name].at[:, index].set(means[name]) for name in history}
             return state, history
 
-        _, means = jax.eval_shape(step, state, loader.at_step(data, 0), start)
+        _, means = jax.eval_shape(step, state, loader.at_step(data, 0), first)
         history = {
             name: jnp.zeros((*mean.shape, loader.max_steps_per_call), mean.dtype)
             for name, mean in means.items()
@@ -325,7 +329,7 @@ class Trainer:
         # A loop with a bound known at run time: `lax.scan` would compile anew for another length.
         return jax.lax.fori_loop(0, num_steps, body, (state, history))
 
-    def _evaluate_here(self, parameters, batches):
+    def _sum_batches(self, parameters, batches):
         strategy = self._strategy
 
         def evaluate(parameters, batches):
