@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test test-all test-newest test-versions attack mutation lint bench notebooks
-.PHONY: docs gpu-check pictures readme
+.PHONY: docs gpu-check pictures readme documents
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy number-words multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling hybrid
 .PHONY: masked-diffusion optimizers
@@ -44,6 +44,7 @@ help:
 	@echo "make gpu-check          compare a GPU with a CPU, and time it (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
 	@echo "make readme             check links, commands and figures of README and RESULTS"
+	@echo "make documents          follow README, guides and notebooks in a fresh clone"
 	@echo "make lint               check style and the order of the packages"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
 
@@ -153,6 +154,11 @@ mutation: .venv/mutation
 readme: .venv/test
 	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py \
 		tests/system/test_guides.py
+
+# Follow README, guides and notebooks line by line in a fresh clone of the last commit.
+documents:
+	rm -rf build/clone
+	git clone --quiet . build/clone && $(MAKE) -C build/clone readme notebooks
 
 pictures: .venv/test
 	.venv/bin/python -m experiments.tools.pictures $(OPTIONS)

@@ -11,7 +11,10 @@ BLOCK = re.compile(r"^```python\n(?:# (\w+\.py)\n)?(.*?)^```", flags=re.S | re.M
 START = """
 import jax
 import tlite
-from tlite.models import CausalLM, GeneratorConfig, LMHead
+from tests.helpers.tokenizers import words
+from tlite.models import (
+    Attention, CausalLM, Embedding, FeedForward, GeneratorConfig, LMHead, MaskedConfig, MaskedLM,
+)
 
 load_experiment = tlite.load_experiment
 SMALL = {"model.context": 16, "model.width": 16, "model.num_blocks": 1}
@@ -34,14 +37,27 @@ config = GeneratorConfig(
 )
 model = CausalLM(config, rng=jax.random.key(0))  # in place of the one on the hub
 tlite.pretrained.save_pretrained("openai-community/gpt2", model, tlite.text.ByteTokenizer())
+names = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), names, strict=True))
+vocabulary = {word: index for index, word in enumerate([*names, "good", "bad", "film"])}
+tokenizer = words(vocabulary, "[UNK]", ("[CLS]", "[SEP]"), **roles)
+config = MaskedConfig(
+    vocabulary_size=len(vocabulary), context=128, width=8, num_heads=2, num_blocks=1,
+    feed_forward=FeedForward(activation="gelu_exact"), attention=Attention(qkv_bias=True),
+    embedding=Embedding(norm=True, type_vocab_size=2),
+)
+model = MaskedLM(config, rng=jax.random.key(0))
+tlite.pretrained.save_pretrained("google-bert/bert-base-uncased", model, tokenizer)
 """
-"""Makes experiments small, and a local folder with a model."""
+"""Makes experiments small, and local folders with a generator and an encoder."""
+REVIEWS = "review,stars\n" + "".join(f"good film {i},5\nbad film {i},1\n" for i in range(30))
 
 
 def test_python_blocks_run(tmp_path):
     sentence = "To be, or not to be, that is the question.\n"
     (tmp_path / "my_texts").mkdir()
-    files = {"my.txt": sentence * 100, "my_texts/a.txt": sentence * 100, "start.py": START}
+    files = {"my.txt": sentence * 100, "my_texts/a.txt": sentence * 100, "reviews.csv": REVIEWS}
+    files["start.py"] = START
     texts = {guide.stem: guide.read_text(encoding="utf-8") for guide in GUIDES}
     for guide, text in texts.items():
         script = ["from start import train_file"]
