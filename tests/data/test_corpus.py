@@ -49,9 +49,6 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-# Windows
-
-
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=6),
     st.sampled_from(["uint16", "uint32"]),
@@ -121,9 +118,6 @@ def test_five_billion_tokens_need_almost_no_memory(tmp_path):
     assert psutil.Process().memory_info().rss - before < 50 * 2**20
 
 
-# Manifests
-
-
 def test_a_manifest_and_its_files_are_read_back(folder):
     path = str(folder / "tokenizer.json")
     tokenizer = dataclasses.replace(EXAMPLE.tokenizer, path=path)
@@ -146,9 +140,6 @@ def test_fingerprint_depends_on_both_ends_of_a_file(tmp_path, index):
     tokens[index] += 1
     tokens.tofile(tmp_path / "train.bin")
     assert corpus.fingerprint() != before
-
-
-# nanoGPT's own files
 
 
 @pytest.fixture
@@ -183,9 +174,6 @@ def test_files_with_a_header_or_an_odd_size_are_errors(nanogpt):
         assert "begins with llm.c's header" in complaint(manifest)
     (nanogpt / "train.bin").write_bytes(bytes(101))
     assert "train.bin has 101 bytes" in complaint(manifest)
-
-
-# Errors
 
 
 def test_large_tokens_and_truncated_files_are_errors(folder):

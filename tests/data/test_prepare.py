@@ -2,13 +2,13 @@
 
 import contextlib
 import gzip
-import itertools
 import os
 import random
 import shutil
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -34,6 +34,8 @@ from tlite.pretrained import PretrainedTokenizer, learn_bpe
 
 datasets = pytest.importorskip("datasets")
 tokenizers = pytest.importorskip("tokenizers")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 pytestmark = pytest.mark.usefixtures("alone")
 
 TEXTS = [
@@ -86,50 +88,37 @@ def test_json_lines_give_each_document_once(tmp_path_factory, texts, size, fract
         assert [chunk.split for chunk in chunks] == [hash_split(c.text, fraction) for c in chunks]
 
 
-def as_gzip(path: Path) -> Path:
-    compressed = path / "a.jsonl.gz"
-    compressed.write_bytes(gzip.compress(write_json_lines(path / "a.jsonl", TEXTS).read_bytes()))
-    return compressed
+SOURCES = ["a.jsonl.gz", "a.parquet", "saved", "splits", "folder"]
 
 
-def as_parquet(path: Path, rows: int = 7) -> Path:
-    import pyarrow.parquet
-
-    table = pyarrow.table({"n": list(range(len(TEXTS))), "text": TEXTS})
-    pyarrow.parquet.write_table(table, path / "a.parquet", row_group_size=rows)
-    return path / "a.parquet"
-
-
-def as_saved(path: Path) -> Path:
-    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(path / "saved")
-    return path / "saved"
-
-
-def as_saved_splits(path: Path) -> Path:
-    splits = {"train": TEXTS, "test": ["another"]}
-    splits = {name: datasets.Dataset.from_dict({"text": texts}) for name, texts in splits.items()}
-    datasets.DatasetDict(splits).save_to_disk(path / "splits")
-    return path / "splits"
-
-
-def as_folder(path: Path) -> Path:
-    (path / "some/inner").mkdir(parents=True)
-    write_json_lines(path / "some/a.jsonl", TEXTS[:9])
-    write_json_lines(path / "some/inner/b.json", TEXTS[9:])
-    (path / "some/README.md").write_text("no document")
-    return path / "some"
+def make_source(name: str, folder: Path, rows: int = 7) -> Path:
+    """Write TEXTS in a format that `prepare` reads; one folder has a file that it skips."""
+    path, dataset = folder / name, datasets.Dataset.from_dict({"text": TEXTS})
+    if name == "a.jsonl.gz":
+        plain = write_json_lines(folder / "a.jsonl", TEXTS)
+        path.write_bytes(gzip.compress(plain.read_bytes()))
+    elif name == "a.parquet":
+        table = pyarrow.table({"n": list(range(len(TEXTS))), "text": TEXTS})
+        pyarrow.parquet.write_table(table, path, row_group_size=rows)
+    elif name == "folder":
+        (path / "inner").mkdir(parents=True)
+        write_json_lines(path / "a.jsonl", TEXTS[:9])
+        write_json_lines(path / "inner/b.json", TEXTS[9:])
+        (path / "README.md").write_text("no document")
+    else:
+        other = datasets.Dataset.from_dict({"text": ["another"]})
+        splits = datasets.DatasetDict({"train": dataset, "test": other})
+        (dataset if name == "saved" else splits).save_to_disk(path)
+    return path
 
 
-SOURCES = [as_gzip, as_parquet, as_saved, as_saved_splits, as_folder]
-
-
-@pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
-def test_all_formats_give_the_same_documents(tmp_path, capsys, make):
-    corpus = prepare_corpus(make(tmp_path), "out")
+@pytest.mark.parametrize("name", SOURCES)
+def test_all_formats_give_the_same_documents(tmp_path, capsys, name):
+    corpus = prepare_corpus(make_source(name, tmp_path), "out")
     assert sorted(read_documents(corpus)) == sorted(TEXTS)
     expected = [text for text in TEXTS if hash_split(text, 0.2) == "validation"]
     assert read_documents(corpus, "validation") == expected
-    assert ("README.md" in capsys.readouterr().err) == (make == as_folder)  # skipped
+    assert ("README.md" in capsys.readouterr().err) == (name == "folder")
 
 
 def test_hub_dataset_is_streamed_by_shards(monkeypatch):
@@ -216,7 +205,7 @@ def test_tokens_are_those_of_the_whole_text(tmp_path, monkeypatch, family, unit_
 
 @pytest.mark.parametrize("unit_bytes", [50, 700, 10**6])
 def test_units_do_not_change_the_tokens(tmp_path, unit_bytes):
-    compressed = as_gzip(tmp_path)
+    compressed = make_source("a.jsonl.gz", tmp_path)
     prepare_corpus("a.jsonl", "whole")
     prepare_corpus("a.jsonl", "other", unit_bytes=unit_bytes)
     prepare_corpus(compressed, "compressed", unit_bytes=unit_bytes)
@@ -252,7 +241,8 @@ def test_learned_tokenizer_sees_the_training_split_only(tmp_path):
 
 @pytest.mark.parametrize("rows", [1, 3, 7])  # of a unit: 66 units, 22, 10
 def test_tokenizer_is_learned_from_at_most_16_units(tmp_path, rows):
-    units = list_units(Source(str(as_parquet(tmp_path, rows)), validation_fraction=0.0))
+    path = make_source("a.parquet", tmp_path, rows)
+    units = list_units(Source(str(path), validation_fraction=0.0))
     assert len(list(sample_texts(units, 16))) == min(len(units), 16)
 
 
@@ -278,7 +268,7 @@ def test_second_corpus_in_a_folder_has_its_own_tokens(tmp_path):
 
 
 def test_saved_set_that_has_changed_is_read_again(tmp_path):
-    path = as_saved(tmp_path)
+    path = make_source("saved", tmp_path)
     assert read_documents(prepare_corpus(path, "out", validation_fraction=0.0)) == TEXTS
     shutil.rmtree(path)
     datasets.Dataset.from_dict({"text": ["new", "texts"]}).save_to_disk(path)
@@ -320,17 +310,9 @@ def test_killed_preparations_end_with_the_same_bytes(long_source):
 @contextlib.contextmanager
 def error_at_batch(monkeypatch, number: int, error: BaseException):
     """Raise an error when the batch of that number would be encoded."""
-    calls = itertools.count()
 
     def load(reference):
-        encode = load_encoder(reference)
-
-        def encode_or_raise(batch):
-            if next(calls) == number:
-                raise error
-            return encode(batch)
-
-        return encode_or_raise
+        return Mock(wraps=load_encoder(reference), side_effect=[DEFAULT] * number + [error])
 
     with monkeypatch.context() as patch:
         patch.setattr("tlite.data.prepare.load_encoder", load)
@@ -412,35 +394,33 @@ def test_invalid_line_is_named(tmp_path, line, unit_bytes):
     assert f"the line at byte 14 of {path} {LINE_FAULTS[line]}" in message
 
 
-FAULTS = [  # a file or what makes the source, its content or settings, and a part of the error
+FAULTS = [  # a file with a content, or a source with settings, and a part of the error
     ("a.txt", b"fine\nbad \xff\n", "is not UTF-8 text"),
     ("a.txt", b"cut \xc3", "is not UTF-8 text"),
     ("a.txt", b"", "has no documents"),
     ("a.jsonl", b"", "has no documents"),
-    ("a.txt.gz", gzip.compress(b"x" * 999, mtime=0)[:-9], "is not a complete gzip file"),
     ("a.jsonl.gz", b"plain", "is not a complete gzip file"),
     ("a.csv", b"text\nx", "has none of the endings .txt, .jsonl"),
-    (lambda path: path / "empty", {}, "has none of the endings"),
-    (lambda path: "missing.txt", {}, "there is no file missing.txt"),
-    (lambda path: "no/such", {}, "can't read 'train' of the set 'no/such'"),
-    (lambda path: path / "pipe.txt", {}, "it is a pipe"),
-    (as_parquet, {"field": "body"}, "has no column 'body': it has n, text"),
-    (as_saved, {"field": "body"}, "['body']"),
-    (as_saved_splits, {"split": "dev"}, "can't read 'dev'"),
-    (as_gzip, {"validation_fraction": 1.0}, "below 1, not 1.0"),
-    (as_gzip, {"validation_fraction": 1e-9}, "no document is in the validation split: raise"),
+    ("empty", {}, "has none of the endings"),
+    ("missing.txt", {}, "there is no file missing.txt"),
+    ("no/such", {}, "can't read 'train' of the set 'no/such'"),
+    ("pipe.txt", {}, "it is a pipe"),
+    ("a.parquet", {"field": "body"}, "has no column 'body': it has n, text"),
+    ("saved", {"field": "body"}, "['body']"),
+    ("splits", {"split": "dev"}, "can't read 'dev'"),
+    ("a.jsonl.gz", {"validation_fraction": 1.0}, "below 1, not 1.0"),
+    ("a.jsonl.gz", {"validation_fraction": 1e-9}, "no document is in the validation split: raise"),
 ]
 
 
-@pytest.mark.parametrize(("make", "given", "message"), FAULTS)
-def test_invalid_source_is_an_error(tmp_path, make, given, message):
+@pytest.mark.parametrize(("name", "given", "message"), FAULTS)
+def test_invalid_source_is_an_error(tmp_path, name, given, message):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty/README").touch()
     os.mkfifo(tmp_path / "pipe.txt")
-    if isinstance(make, str):
-        source, settings = tmp_path / make, {}
-        source.write_bytes(given)
-    else:
-        source, settings = make(tmp_path), given
-    assert message in complaint(prepare_corpus, source, "out", **settings)
+    if isinstance(given, bytes):
+        (tmp_path / name).write_bytes(given)
+    elif name in SOURCES:
+        make_source(name, tmp_path)
+    settings = {} if isinstance(given, bytes) else given
+    assert message in complaint(prepare_corpus, name, "out", **settings)
     assert not Path("out").exists()

@@ -30,7 +30,7 @@ CONTENTS = {
     "one\n": ["one"],
     "one\r\ntwo\r\n": ["one", "two"],
     "one\n\ntwo": ["one", "", "two"],
-    "a\u2028b\x85c\x0cd\x1ce\n": ["a\u2028b\x85c\x0cd\x1ce"],
+    "a\u2028b\x85c\x0cd\x1ce\rü𝄞\n": ["a\u2028b\x85c\x0cd\x1ce\rü𝄞"],
 }
 
 
@@ -45,12 +45,15 @@ def readers(path: Path) -> list:
     ]
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("content", CONTENTS)
-def test_only_line_feeds_end_lines(tmp_path, content, pack):
+def test_only_line_feeds_end_lines(tmp_path, content, pack, mark):
+    """A byte-order mark is no text; a text that is not read by lines has line feeds alone."""
     path = tmp_path / ("a.gz" if pack is gzip.compress else "a")
-    path.write_bytes(pack(content.encode()))
+    path.write_bytes(pack((mark + content).encode()))
     assert read_lines(path) == CONTENTS[content]
+    assert TextFile(str(path)).load() == content.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @pytest.mark.parametrize("line", [1, 2, 40])

@@ -12,8 +12,6 @@ from tests.helpers.complaints import complaint
 from tlite.data import TextFile, TinyShakespeare
 from tlite.data.sources import Download, download
 
-TEXT = "Grüße,\n\nKönig 𝄞\n"
-
 
 def test_tiny_shakespeare_has_its_known_size(data_folder, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(data_folder))
@@ -21,15 +19,6 @@ def test_tiny_shakespeare_has_its_known_size(data_folder, monkeypatch):
     assert len(text) == 1_115_394
     assert len(set(text)) == 65
 
-
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_line_ends_and_byte_order_marks_are_normalised(tmp_path, line_end, mark):
-    (tmp_path / "a.txt").write_bytes((mark + TEXT.replace("\n", line_end)).encode())
-    assert TextFile(str(tmp_path / "a.txt")).load() == TEXT
-
-
-# Downloads
 
 BODY = b"To be, or not to be.\n" * 9999
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -14,15 +14,12 @@ STEPS = st.integers(0, 2**63)
 BELOW = st.integers(1, 2**62)
 
 
-def draw(num_tokens, seed=0, size=200):
-    """Return windows of the tokens 0, 1, 2, ...: a window's first input is its start."""
-    tokens = jax.numpy.arange(num_tokens)
-    return map(np.asarray, sample_windows(jax.random.key(seed), tokens, CONTEXT, size))
-
-
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_sampled_windows_start_at_every_valid_position(spare):
-    inputs, targets = draw(CONTEXT + 1 + spare)
+    """Of the tokens 0, 1, 2, ...: a window's first input is its start."""
+    tokens = jax.numpy.arange(CONTEXT + 1 + spare)
+    windows = sample_windows(jax.random.key(0), tokens, CONTEXT, 200)
+    inputs, targets = map(np.asarray, windows)
     assert set(inputs[:, 0]) == set(range(spare + 1))
     np.testing.assert_array_equal(inputs, inputs[:, :1] + np.arange(CONTEXT))
     np.testing.assert_array_equal(targets, inputs + 1)
