@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
-from tests.helpers.arrays import integers, numbers
-from tests.helpers.models import call, drawn, extend
+from tests.helpers.arrays import numbers
 from tlite.models import Attention, BlockInputs, FeedForward, apply_layer, make_model
+from tlite.models.custom import probe
 from tlite.models.parameters import as_params
 
 WINDOWS = Convolved(Attention(query_key_norm=True, windows=(4, 0)), taps=2)
@@ -42,13 +42,5 @@ def test_a_layer_s_input_is_a_causal_convolution():
 
 
 @pytest.mark.parametrize("attention", [CONFIG.attention, WINDOWS], ids=["record", "windows"])
-def test_cached_decoding_from_ragged_starts_equals_a_full_pass(attention):
-    model = drawn(make_model, dataclasses.replace(CONFIG, attention=attention))
-    tokens = integers(11, 2, 12)
-    full, caches = call(model, tokens), model.empty_caches(2)
-    for starts, length in [((0, 0), 1), ((1, 1), 1), ((2, 2), 5), ((7, 4), 3), ((9, 7), 3)]:
-        at = np.add.outer(starts, range(length))
-        chunk = np.take_along_axis(np.asarray(tokens), at, axis=1)
-        logits, caches = extend(model, chunk, caches, np.array(starts))
-        expected = np.take_along_axis(np.asarray(full), at[..., None], axis=1)
-        np.testing.assert_allclose(logits, expected, atol=2e-5)
+def test_cached_decoding_equals_a_full_pass(attention):
+    probe(dataclasses.replace(CONFIG, attention=attention), make_model)
