@@ -112,9 +112,6 @@ def test_tapped_weights_are_those_used_of_rounded_inputs(attention, factor):
     assert (tapped["weights"] != exact).any()
 
 
-# Attention in chunks
-
-
 EXACT, MIXED = (scaled_dot_product_attention, None, 1e-6), (mixed_attention, jnp.bfloat16, 0.01)
 CASES = {  # num_kv_heads, keyword arguments; attention, operand dtype, tolerance
     "plain": (4, {}, *EXACT),
@@ -172,8 +169,6 @@ def test_memory_of_chunked_attention_is_linear_in_the_length(attention):
     assert long < 5 * short
     assert long < size(attention, 2048) / 10
 
-
-# Products of matrices
 
 PRODUCTS = [((5, 7), (7, 3)), ((2, 48, 32), (32, 16)), ((33,), (33, 8)), ((2, 3, 4, 6), (6, 10))]
 

@@ -18,64 +18,52 @@ from tests.helpers.arrays import (
     normal,
     over_batch,
 )
+from tests.helpers.reference_models import ACTIVATIONS
 from tlite import functional as F
 from tlite.baselines import parabolic_average
 from tlite.models.classifier import attention_pool, mean_pool
 
 T, D = 3, 4
-
-
-NORMS = {  # the function in a module; whether it may have a bias
-    "layer norm": (lambda of: of.layer_norm, True),
-    "rms norm": (lambda of: of.rms_norm, False),
-    "zero-centred rms norm": (lambda of: functools.partial(of.rms_norm, offset=1.0), False),
-}
-LAYERS = {  # the function in a module, `functional` or `reference`; parameters
-    "linear": (lambda of: of.linear, linear_parameters(D, 5)),
-    "output layer": (
-        lambda of: lambda params, x: of.unembed(params.kernel.T, x, params.bias),
-        linear_parameters(D, 5),
-    ),
-    "soft cap": (lambda of: lambda params, x: of.soft_cap(x * params, 0.7), normal(D, seed=3)),
-    "layer norm without bias": (lambda of: of.layer_norm, norm_parameters(D, bias=False)),
-    "feed-forward": (lambda of: of.feed_forward, feed_forward_parameters(D, 6)),
-    "feed-forward with tanh": (
-        lambda of: functools.partial(of.feed_forward, activation=(jnp if of is F else np).tanh),
-        feed_forward_parameters(D, 6, bias=False),
-    ),
-    "gated": (
-        lambda of: functools.partial(
-            of.feed_forward, activation=(jax.nn if of is F else reference).silu
-        ),
-        feed_forward_parameters(D, 6, gated=True),
-    ),
-    "gated with squared relu": (
-        lambda of: functools.partial(of.feed_forward, activation=of.squared_relu),
-        feed_forward_parameters(D, 6, bias=False, gated=True),
-    ),
-}
-LAYERS |= {
-    f"{name} without bias": (LAYERS[name][0], linear_parameters(D, 5, bias=False))
-    for name in ("linear", "output layer")
-}
-LAYERS |= {
-    f"{name}, {eps}": (
-        lambda of, norm=norm, eps=eps: functools.partial(norm(of), eps=eps),
-        norm_parameters(D, bias=bias),
-    )
-    for eps in (1e-5, 0.1)
-    for name, (norm, bias) in NORMS.items()
-}
 dropout = jax.jit(F.dropout, static_argnums=2)
+NORMS = [("layer_norm", {}), ("rms_norm", {}), ("rms_norm", {"offset": 1.0})]
+FEED_FORWARD = [("relu", False, True), ("tanh", False, False)]  # activation, gated, bias
+FEED_FORWARD += [("silu", True, True), ("squared_relu", True, False)]
+LAYERS = [  # name of a function, keyword arguments, parameters
+    *(("linear", {}, linear_parameters(D, 5, bias)) for bias in (True, False)),
+    *(("unembed", {}, linear_parameters(D, 5, bias)) for bias in (True, False)),
+    ("soft_cap", {}, normal(D, seed=3)),
+    ("layer_norm", {}, norm_parameters(D, bias=False)),
+    *(
+        (name, kwargs | {"eps": eps}, norm_parameters(D, bias=name == "layer_norm"))
+        for name, kwargs in NORMS
+        for eps in (1e-5, 0.1)
+    ),
+    *(
+        ("feed_forward", {"activation": name}, feed_forward_parameters(D, 6, bias, gated=gated))
+        for name, gated, bias in FEED_FORWARD
+    ),
+]
 
 
-@pytest.mark.parametrize(("layer_of", "params"), LAYERS.values(), ids=LAYERS)
-def test_layers_equal_their_formulas(layer_of, params):
-    layer = jax.jit(layer_of(F))
+def apply(module, name, kwargs, params, x):
+    """Call a function of `functional` or `reference`, whose activations have the same names."""
+    if name == "unembed":
+        return module.unembed(params.kernel.T, x, params.bias)
+    if name == "soft_cap":
+        return module.soft_cap(x * params, 0.7)
+    if "activation" in kwargs:
+        activations = F.ACTIVATIONS if module is F else ACTIVATIONS
+        kwargs = {"activation": activations[kwargs["activation"]]}
+    return getattr(module, name)(params, x, **kwargs)
+
+
+@pytest.mark.parametrize(("name", "kwargs", "params"), LAYERS)
+def test_layers_equal_their_formulas(name, kwargs, params):
+    layer = jax.jit(functools.partial(apply, F, name, kwargs))
     for batch in ((), (2, 3)):
         x = normal(*batch, T, D)
-        expected = over_batch(batch, layer_of(reference), x, params=params)
-        assert_close(layer(params, x), expected)
+        formula = functools.partial(apply, reference, name, kwargs)
+        assert_close(layer(params, x), over_batch(batch, formula, x, params=params))
 
 
 def test_required_keywords_are_bound_or_an_error():
@@ -90,17 +78,13 @@ def test_required_keywords_are_bound_or_an_error():
         bind(some, {"a": 1, "c": 3})
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_of_equal_numbers_are_finite(name):
-    norm, params = NORMS[name][0](F), norm_parameters(D, bias=False)
-    value_and_gradient = jax.jit(jax.value_and_grad(lambda x: norm(params, x).sum()))
-    for x in (np.zeros(D, np.float32), np.full(D, 1e6, np.float32)):
-        value, gradient = value_and_gradient(x)
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
+@pytest.mark.parametrize(("name", "kwargs"), NORMS)
+def test_norms_of_equal_numbers_are_finite(name, kwargs):
+    params = norm_parameters(D, bias=False)
+    norm = jax.jit(jax.value_and_grad(lambda x: apply(F, name, kwargs, params, x).sum()))
+    for number in (0.0, 1e6):
+        assert_all_finite(norm(np.full(D, number, np.float32)))
 
-
-# Dropout
 
 N = 20_000
 
@@ -164,8 +148,6 @@ def test_feed_forward_dropout_applies_to_its_hidden_units():
     assert 0.2 < (np.asarray(dropped) == 0)[np.asarray(hidden) > 0].mean() < 0.8
     assert_close(feed_forward(params, x), F.linear(params.output, dropped))
 
-
-# 16 bits
 
 WIDE = 4_097  # not a bfloat16 number
 REDUCING = {

@@ -100,8 +100,6 @@ def test_accuracy_counts_the_largest_logits_that_are_targets(weights):
     assert_close(accuracy(LOGITS, TARGETS, weights), (right, used.sum()))
 
 
-# Losses with one value per target
-
 BATCH = 3 * np.asarray(normal(3, 5, 7))
 MISSING = np.where(np.arange(15).reshape(3, 5) == 1, -1, np.asarray(integers(7, 3, 5)))
 
@@ -124,8 +122,6 @@ def test_z_loss_and_focal_loss_equal_their_formulas(gamma):
     with pytest.raises(ValueError, match="gamma must not be negative"):
         Focal(gamma=-1.0)
 
-
-# The next token
 
 W, DRAWS = 8, 20_000
 keep_top_k = jax.jit(F.keep_top_k, static_argnums=1)

@@ -122,9 +122,6 @@ def self_mask(model, prefix, inputs):
     return F.causal_mask(len(inputs[-1]))
 
 
-# Names
-
-
 def stack_names(prefix, stack):
     """Return the names of a stack of blocks in order of computation."""
     config, names = stack.config, []
@@ -168,9 +165,6 @@ def test_unknown_names_and_changed_shapes_are_errors(kwargs, message):
     model, inputs = model_and_inputs("generator")
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(lambda: run(model, *inputs, **kwargs))
-
-
-# The values
 
 
 @jax.jit
@@ -218,9 +212,6 @@ def test_captured_values_of_layers_equal_the_equations(name):
     others = {n.rpartition(".")[2].rpartition("_")[2] for n in captured.keys() - expected.keys()}
     assert others <= {"embedding", "residual", "final", "pooled", "logits"}
     assert_close({n: captured[n] for n in expected}, expected, 1e-5)
-
-
-# Edits
 
 
 @pytest.mark.parametrize("name", [*MODELS, *(m for m in MODERN if "deep" not in m)])

@@ -51,9 +51,6 @@ def replace_token(position, token):
     return jnp.asarray(np.where(np.arange(T) == position, token, NUMBERS))
 
 
-# Logit lens
-
-
 @pytest.mark.parametrize("block", ["post_norm", "pre_norm"])
 def test_logit_lens_row_equals_a_model_without_later_blocks(block):
     model = generator(block=block)
@@ -119,9 +116,6 @@ def test_each_token_is_predicted_from_the_others_alone():
     assert_close(predict(model, TOKENS, mask_id, np.array([4, 1])), table[[4, 1]])
 
 
-# Memory
-
-
 def largest(function, *arguments):
     """Return the size of the largest array in a program, also in its loops."""
 
@@ -146,9 +140,6 @@ def test_repeated_passes_need_no_more_memory_than_one():
     assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
     likelihoods = largest(lambda model: pseudo_log_likelihoods(model, TOKENS, 0), masked)
     assert likelihoods == largest(lambda model: model(TOKENS), masked)
-
-
-# Attention patterns
 
 
 def repeated(seed, length, size, batch):
@@ -208,9 +199,6 @@ def test_heads_of_a_model_are_scored_by_their_weights():
     assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in PATTERNS})
 
 
-# Ablation
-
-
 GROUPED = {"attention": M.Attention(num_kv_heads=1, windows=(2, 0)), "positions": "rotary"}
 ABLATED = [("", "attention"), ("encoder.", "attention")]  # prefix of the blocks, layer
 ABLATED += [("decoder.", "attention"), ("decoder.", "cross_attention")]
@@ -245,9 +233,6 @@ def test_ablation_equals_zeroing_each_heads_output_kernel(stack, name):
         assert abs(expected - intact) > 1e-3
 
 
-# Patching
-
-
 CORRUPTED = replace_token(2, (NUMBERS + 1) % V)
 WEIGHTS = normal(V)
 
@@ -280,9 +265,6 @@ def test_a_patch_equals_an_edit_of_one_row():
     assert abs(clean - corrupted) > 1e-3
     for row, position in ((table[-1], T - 1), (first[0], 2)):
         assert_close(row, np.where(np.arange(T) == position, clean, corrupted).astype(np.float32))
-
-
-# Saliency
 
 
 @pytest.mark.parametrize("pool", ["dense", "mean", "attention"])

@@ -19,49 +19,25 @@ matplotlib.use("Agg")
 DRAW = np.random.default_rng(0)
 WORDS = ["$x_{$", "$$", r"\$a$", "\n", "a\\", r"\frac$"]
 NUMBERS, SHARES = DRAW.normal(size=(6, 6)), DRAW.dirichlet(np.ones(6), size=6)
-LINES = [
-    {"step": step, "split": split, "loss": 1 / step, "accuracy": 0.1 * step}
-    for step in (1, 2, 3)
-    for split in ("training", "validation")
-]
 PLOTS = {
     "confusion": lambda: P.plot_confusion(np.eye(6, dtype=int), WORDS),
-    "curves": lambda: P.plot_curves(LINES, "loss"),
     "embedding": lambda: P.plot_embedding(NUMBERS, WORDS),
     "frequencies": lambda: P.plot_frequencies(Counter(WORDS), "word"),
-    "heads": lambda: P.plot_heads(NUMBERS, "score"),
-    "lengths": lambda: P.plot_lengths([3, 4, 9], "line", "character"),
     "lens": lambda: P.plot_top_of_lens(SHARES, [WORDS] * 6, WORDS),
-    "lines": lambda: P.plot_lines({"a": NUMBERS[0]}, "position", "value"),
-    "position": lambda: P.plot_loss_by_position(SHARES),
     "predictions": lambda: P.plot_predictions_by_value(np.arange(6), WORDS, WORDS),
     "probability": lambda: P.plot_probability_by_value(SHARES[0], WORDS, WORDS[0]),
-    "schedule": lambda: P.plot_schedule({"peak 1": SHARES[0]}),
     "top tokens": lambda: P.plot_top_tokens(SHARES, [WORDS] * 6, WORDS),
 }
 PANELS = {
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
 }
-UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule"}
 
 
 @pytest.fixture(autouse=True)
 def close_figures():
     yield
     plt.close("all")
-
-
-@pytest.mark.parametrize("plot", PLOTS | PANELS)
-def test_plots_have_labels_and_draw_dollar_signs_literally(plot, tmp_path):
-    axes = (PLOTS | PANELS)[plot]()
-    assert axes.figure.axes[0] is axes
-    assert plot in PANELS or (axes.get_xlabel() and axes.get_ylabel())
-    axes.figure.savefig(tmp_path / "plot.png")
-    texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
-    assert not any(map(matplotlib.cbook.is_math_text, texts))
-    shown = {text.replace(r"\$", "$").partition("\n")[0] for text in texts}
-    assert plot in UNNAMED or shown & {*WORDS, "↵"}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -78,9 +54,6 @@ def test_isolated_figures_are_closed_and_earlier_ones_stay(fails):
     plt.ioff()
     assert states == (False, True)
     assert plt.get_fignums() == [mine.number]
-
-
-# Heat maps
 
 
 QUERIES, KEYS = ["The", " $5$", "\n"], ["a", "<b>", " ", "$"]
@@ -123,9 +96,6 @@ def test_heat_maps_show_their_numbers_and_labels(name):
     assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
 
 
-# Attention, in panels
-
-
 @pytest.mark.parametrize("heads", [1, 2, 3, 5, 12])
 def test_each_head_has_a_map_with_tokens_at_the_outer_edges(heads):
     axes = P.plot_attention(WEIGHTS[:heads], QUERIES, KEYS)
@@ -164,9 +134,6 @@ def test_cosine_similarity_is_of_directions_alone(table, scale):
     np.testing.assert_allclose(P.cosine_similarity(scales * table), signs * similarity, atol=1e-5)
 
 
-# Curves
-
-
 def metrics(num_replicas, num_steps=3):
     """Lines of metrics.jsonl; replica m's loss after step s is s + m."""
     losses = {s: {"loss": s + np.arange(float(num_replicas))} for s in range(1, num_steps + 1)}
@@ -203,6 +170,22 @@ def test_curves_show_their_numbers_in_different_styles(name):
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [*curves]
 
 
+UNNAMED = {name: draw for name, (draw, *_) in CURVES.items()} | {"heads": MAPS["change"][0]}
+UNNAMED |= {"lengths": lambda: P.plot_lengths([3, 4, 9], "line", "character")}
+
+
+@pytest.mark.parametrize("plot", PLOTS | PANELS | UNNAMED)
+def test_plots_have_labels_and_draw_dollar_signs_literally(plot, tmp_path):
+    axes = (PLOTS | PANELS | UNNAMED)[plot]()
+    assert axes.figure.axes[0] is axes
+    assert plot in PANELS or (axes.get_xlabel() and axes.get_ylabel())
+    axes.figure.savefig(tmp_path / "plot.png")
+    texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
+    assert not any(map(matplotlib.cbook.is_math_text, texts))
+    shown = {text.replace(r"\$", "$").partition("\n")[0] for text in texts}
+    assert plot in UNNAMED or shown & {*WORDS, "↵"}
+
+
 def test_trials_are_drawn_by_value_with_the_best_encircled():
     losses = {1e-3: {10: [3.0, 5.0], 20: [2.0, 3.0]}, 1e-1: {10: None}, 1e-2: {10: [2.0, 4.0]}}
     trials = [
@@ -217,9 +200,6 @@ def test_trials_are_drawn_by_value_with_the_best_encircled():
     np.testing.assert_allclose(axes.lines[-1].get_xydata(), [(1e-3, 2.5)])
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "rate")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["step 10", "step 20"]
-
-
-# Bars
 
 
 CLASSES, NAMES = ["poor", "fair", "good"], ["2", "5", "9", "10"]
@@ -279,9 +259,6 @@ def test_saliency_has_a_bar_for_each_word_and_column():
         green = [bar.get_facecolor()[1] > bar.get_facecolor()[0] for bar in panel.patches]
         assert green == [value > 0 for value in values[:24]]
     assert np.diff(axes.get_ylim()) < 0  # the first word is on top
-
-
-# Embeddings
 
 
 LETTERS = ["a", "B", "3", "$", " ", "\n", "it", "The"]

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.helpers.fake_runs import GENERATOR, fake_run
+from tests.helpers.runs import varied
 from tlite.cli import main
-from tlite.config import to_dict
 from tlite.report import tracking
-from tlite.training import TrainingConfig
 
 
 def training(step, *losses):
@@ -37,12 +37,9 @@ ENDED = text(training(1), training(2), validation(2), training(3), validation(3)
 @pytest.fixture
 def run(tmp_path):
     """A run of three steps whose metrics are written by the test."""
-    folder = tmp_path / "runs/one"
-    folder.mkdir(parents=True)
-    experiment = {"kind": "X", "training": to_dict(TrainingConfig(steps=3, evaluate_every=1))}
-    tokenizer = {"file": "tokenizer.json", "sha256": ""}
-    content = {"experiment": experiment, "data": {}, "tokenizer": tokenizer, "made_with": {}}
-    (folder / "config.json").write_text(json.dumps(content))
+    experiment = varied(GENERATOR, steps=3, evaluate_every=1)
+    folder = fake_run(tmp_path / "runs/one", experiment, until=0)
+    (folder / "metrics.jsonl").unlink()
     return folder
 
 

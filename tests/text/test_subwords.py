@@ -38,9 +38,6 @@ source_text = st.text("".join(sorted(set("".join(TEXTS)))), max_size=20)
 target_text = st.text("".join(sorted(set("".join(TARGETS)))), max_size=20)
 
 
-# Round trips
-
-
 @given(known_text)
 @example("  two spaces")
 def test_decode_gives_known_text_in_lower_case(text):
@@ -76,16 +73,10 @@ def test_decode_skips_padding_and_special_pieces():
     assert BPE.decode(BPE.encode("")) == BPE.decode([]) == ""
 
 
-# Training
-
-
 def test_vocabulary_has_its_size_and_every_character():
     assert [len(SubwordTokenizer.train(TEXTS, size)) for size in (70, 90)] == [70, 90]
     tokenizer = SubwordTokenizer.train(TEXTS, 10)
     assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
-
-
-# Pairs
 
 
 def test_joint_pieces_are_one_tokenizer():
@@ -125,8 +116,6 @@ def test_typed_special_pieces_are_ordinary_text(pair):
     assert (tokens == END_ID).sum() == 1
     assert not (tokens == PAD_ID).any()
 
-
-# Scores
 
 REFERENCES = ["The cat sits on the mat.", "It is raining, again!"]
 

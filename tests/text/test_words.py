@@ -29,8 +29,6 @@ plain_texts = st.lists(st.lists(plain_words | st.just("!"), max_size=6).map(" ".
 line = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda x: x.splitlines() == [x])
 vocabularies = st.lists(line, unique=True, max_size=12)
 
-# Simple texts
-
 
 @given(any_text)
 def test_simplified_text_is_lower_case_without_apostrophes(text):
@@ -69,9 +67,6 @@ def test_apostrophes_are_removed(mark):
     assert words(f"Don{mark}t") == [simplify(f"Don{mark}t")] == ["dont"]
 
 
-# Words
-
-
 @given(any_text)
 def test_words_with_marks_omit_only_white_space(text):
     pieces = words(text, marks=True)
@@ -98,9 +93,6 @@ def test_words_of_scripts_other_than_latin(text, expected):
     assert words(text) == [unicodedata.normalize("NFC", word) for word in expected]
 
 
-# Sentences
-
-
 @pytest.mark.parametrize(
     ("text", "cut"),
     [
@@ -114,9 +106,6 @@ def test_texts_are_split_into_sentences(text, cut):
     assert sentences(text) == cut
 
 
-# Vocabularies
-
-
 @given(plain_texts, st.integers(1, 4))
 def test_vocabulary_is_sorted_by_frequency_then_alphabet(corpus, least):
     frequencies = Counter(word for text in corpus for word in set(words(text)))
@@ -125,9 +114,6 @@ def test_vocabulary_is_sorted_by_frequency_then_alphabet(corpus, least):
     assert select_vocabulary(corpus, least) == expected
     with pytest.raises(ValueError, match="at least 1, not 0"):
         select_vocabulary(corpus, 0)
-
-
-# Ids
 
 
 def test_unknown_word_is_prepended_or_keeps_its_index():
@@ -159,9 +145,6 @@ def test_repeated_or_invalid_word_is_an_error(vocabulary, message):
         IndexTokenizer(vocabulary)
 
 
-# Files
-
-
 @given(vocabularies)
 def test_saved_vocabulary_has_one_word_per_line(tmp_path_factory, vocabulary):
     path = tmp_path_factory.getbasetemp() / "vocabulary.txt"
@@ -186,8 +169,6 @@ def test_missing_or_damaged_vocabulary_is_an_error(tmp_path, content):
     with pytest.raises(UserError, match=f"{path} is not a vocabulary"):
         IndexTokenizer.load(path)
 
-
-# N-grams
 
 TEXTS = ["Not good.\x0bNot at all", "good, very good", "Café!  not\n\u2028bad", "at # noon", ""]
 
