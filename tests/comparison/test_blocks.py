@@ -78,16 +78,15 @@ def test_intervals_of_bleu_cover_over_seeds_and_sentences():
     assert 0.92 <= covered / studies <= 0.985
 
 
-@pytest.mark.parametrize(
-    ("draw", "least"),
-    [
-        (autoregressive(0.0), 0.93),
-        (autoregressive(0.7), 0.91),
-        (autoregressive(0.95), 0.88),
-        (scenes(30), 0.88),
-    ],
-    ids=["independent", "AR 0.7", "AR 0.95", "scenes of 30"],
-)
+TEXTS = {  # draw scores of windows, and the least coverage
+    "independent": (autoregressive(0.0), 0.93),
+    "AR 0.7": (autoregressive(0.7), 0.91),
+    "AR 0.95": (autoregressive(0.95), 0.88),
+    "scenes of 30": (scenes(30), 0.88),
+}
+
+
+@pytest.mark.parametrize(("draw", "least"), TEXTS.values(), ids=TEXTS)
 def test_blocks_cover_texts_whose_windows_are_correlated(draw, least):
     """Square-root blocks cover 82 % of AR(1) 0.95 and 72 % of scenes of 30 windows."""
     covered, _ = text_coverage(draw, 676, studies=300)

@@ -47,7 +47,7 @@ def test_choices_are_combined_if_there_are_few():
     assert len(points(fields, 3)) <= 3
 
 
-def test_several_axes_are_sampled_in_each_eighth_of_the_range_once():
+def test_several_axes_are_sampled_once_in_each_eighth():
     sampled = points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
     eighths = [int(8 * math.log(point[RATE] / 1e-4) / math.log(1000)) for point in sampled]
     assert sorted(eighths) == list(range(8))
