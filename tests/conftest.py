@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -29,7 +30,10 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 threadpoolctl.threadpool_limits(1, "blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["XDG_STATE_HOME"] = str(Path(__file__).parents[1] / ".pytest_cache/state")
+CACHE = Path(__file__).parents[1] / ".pytest_cache"
+if not os.access(CACHE.parent, os.W_OK):  # a read-only checkout
+    CACHE = Path(tempfile.gettempdir(), f"tlite-tests-{os.getuid()}")
+os.environ["XDG_STATE_HOME"] = str(CACHE / "state")
 jax.config.update("jax_num_cpu_devices", 4)
 # Compilation takes most of the time: do less of it, also in the processes that tests start. These
 # flags halve it; XLA aborts on unknown ones. test_real_optimisations.py and the attack do without.
@@ -40,7 +44,7 @@ os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")])
 # Other tests and processes, and the next run, reuse compiled programs.
 SETTINGS = {
     "jax_disable_most_optimizations": True,
-    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache/jax"),
+    "jax_compilation_cache_dir": str(CACHE / "jax"),
     "jax_persistent_cache_min_compile_time_secs": 0,
 }
 for name, value in SETTINGS.items():
