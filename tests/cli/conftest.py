@@ -1,13 +1,12 @@
 """Fixtures of the tests of commands: trained runs, and command lines on them.
 
-Runs of a session are never changed: a test that writes into one takes a copy, `copied`.
+Runs of a session are never changed: a test that writes into one takes a copy.
 """
 
 import contextlib
 import io
 import re
 import shlex
-import shutil
 from types import SimpleNamespace
 
 import jax
@@ -19,8 +18,6 @@ from tlite.runs import ClassifierRun, GeneratorRun, TranslatorRun
 from tlite.training import checkpoints
 
 INPUT_LINES = re.compile(r"^(experiment|input files): /.*\n", re.MULTILINE)
-
-
 TINY = (
     " --width 8 --num-heads 2 --num-blocks 1 --steps 4 --evaluate-every 2 --seeds 2 "
     "--precision float32"
@@ -46,13 +43,18 @@ def one_device():
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory):
-    """Call `tlite train` with a line of options; return the run and its output."""
+    """Call `tlite train` with a line of options; return the run and its output.
 
-    def call(line):
+    The report at its end takes longer than the training.
+    """
+
+    def call(line, report=False):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr("tlite.distributed.devices.prepare_devices", lambda: None)
+            for kind in () if report else (ClassifierRun, GeneratorRun, TranslatorRun):
+                patch.setattr(kind, "report", lambda *_: None)
             assert main(shlex.split(f"train {line} --run {run}")) == 0
         return SimpleNamespace(run=run, printed=printed.getvalue())
 
@@ -60,38 +62,29 @@ def train(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def train_without_report(train):
-    """As `train`, without the report at the end, which takes longer than the training."""
-
-    def call(line):
-        with pytest.MonkeyPatch.context() as patch:
-            for kind in (ClassifierRun, GeneratorRun, TranslatorRun):
-                patch.setattr(kind, "report", lambda *_: None)
-            return train(line)
-
-    return call
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(TEXT)
+    return path
 
 
 @pytest.fixture(scope="session")
-def generator(train, tmp_path_factory):
-    """A text, a run trained on it over all devices, and its output."""
-    text = tmp_path_factory.mktemp("text") / "text.txt"
-    text.write_text(TEXT)
+def generator(train, text):
+    """A run over all devices, with a report."""
     options = f"--context 16 --batch-size 4 --learning-rate 0.03 {TINY}"
-    made = train(f"my_text --path {text} {options}")
-    return SimpleNamespace(text=text, **vars(made))
+    return train(f"my_text --path {text} {options}", report=True)
 
 
 @pytest.fixture(scope="session")
 def classifier(train):
-    """A run of synthetic reviews, and its output."""
-    options = f"--reviews 60 --context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
+    """A run of synthetic reviews."""
     with over_one_device():
-        return train(f"reviews_demo {options}")
+        options = f"--context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
+        return train(f"reviews_demo --reviews 60 {options}")
 
 
 @pytest.fixture(scope="session")
-def translator(train_without_report):
+def translator(train):
     """A run that copies a few letters."""
     pytest.importorskip("tokenizers")
     pytest.importorskip("sacrebleu")
@@ -100,7 +93,7 @@ def translator(train_without_report):
         f"--buckets 1 --beam 3 --bleu-sentences 2 --schedule constant {TINY}"
     )
     with over_one_device():
-        return train_without_report(f"copy_task {options}")
+        return train(f"copy_task {options}")
 
 
 @pytest.fixture(autouse=True)
@@ -111,19 +104,19 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def trained():
-    """No run; a test file whose commands need one overrides this."""
-    return SimpleNamespace()
+def tlite(request, capsys, monkeypatch):
+    """Run a command line, with {fixture} filled in; return (exit code, stdout, stderr).
 
+    A test that patches something names these fixtures as arguments, too: they come before patches.
+    """
 
-@pytest.fixture
-def tlite(trained, capsys, monkeypatch):
-    """Run a command line, with {run} filled in; return (exit code, stdout, stderr)."""
-
-    def call(line, stdin=b"", **names):
+    def call(line, stdin=b""):
+        fixtures = {name: request.getfixturevalue(name) for name in re.findall(r"{(\w+)}", line)}
+        paths = {name: getattr(value, "run", value) for name, value in fixtures.items()}
+        capsys.readouterr()
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
-            code = main(shlex.split(line.format(**vars(trained) | names)))
+            code = main(shlex.split(line.format(**paths)))
         except SystemExit as stop:
             code = stop.code
         return code, *capsys.readouterr()
@@ -145,27 +138,10 @@ def without_training(monkeypatch):
 def works(tlite):
     """Return the output of a command that succeeds, without lines about its inputs."""
 
-    def call(line, stdin=b"", **names):
-        code, out, err = tlite(line, stdin, **names)
+    def call(line, stdin=b""):
+        code, out, err = tlite(line, stdin)
         assert (code, SMALL_DATA.sub("", err)) == (0, "")
         return INPUT_LINES.sub("", out)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def outputs():
-    return {}
-
-
-@pytest.fixture
-def output_of(works, outputs):
-    """As `works`, but each line runs once for all tests of a file."""
-
-    def call(line):
-        if line not in outputs:
-            outputs[line] = works(line)
-        return outputs[line]
 
     return call
 
@@ -174,17 +150,11 @@ def output_of(works, outputs):
 def fails(tlite):
     """Return the one line on stderr of a command that fails."""
 
-    def call(line, stdin=b"", **names):
-        code, out, err = tlite(line, stdin, **names)
+    def call(line):
+        code, out, err = tlite(line)
         assert (code, INPUT_LINES.sub("", out)) == (2, "")
         error = SMALL_DATA.sub("", err)
         assert re.fullmatch(r"tlite: .+\n", error)
         return error
 
     return call
-
-
-@pytest.fixture
-def copied(trained, tmp_path):
-    """A copy of the run that a test may damage."""
-    return shutil.copytree(trained.run, tmp_path / "copied")

@@ -21,13 +21,6 @@ def write(path, content):
     return path
 
 
-def test_a_file_imports_its_neighbours_and_tlites_experiments(works, tmp_path):
-    write(tmp_path / "mine/my_helper.py", "NAME = 'helped'")
-    write(tmp_path / "mine/my.py", "import my_helper" + EXPERIMENT.format(name="my_helper.NAME"))
-    assert load_experiment(tmp_path / "mine/my.py").name == "helped"
-    assert "helped" in works("train mine/my.py --help")
-
-
 def test_each_file_imports_neighbours_of_its_folder(tmp_path):
     """Also in a folder `experiments`, and after a neighbour was edited."""
     for folder, number in (("a", 16), ("b", 64), ("a", 3)):
@@ -82,9 +75,3 @@ def test_an_error_in_a_file_is_printed_with_its_line(content, fails, tmp_path):
     write(tmp_path / "my.py", content)
     write(tmp_path / "my_helper.py", "\n\n1 / 0")
     assert MISTAKES[content] in fails("train my.py")
-
-
-@pytest.mark.parametrize("name", ["nowhere.py", "x" * 300, "folder.py", "a\0b.py"])
-def test_a_missing_file_is_an_error(name, fails, tmp_path):
-    (tmp_path / "folder.py").mkdir()
-    assert "there is no experiment" in fails(f"train {name}")
