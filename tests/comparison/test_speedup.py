@@ -99,7 +99,7 @@ def test_runs_at_several_budgets_give_a_speedup_in_steps_and_flops(tmp_path):
     for name, width, factor in (("base", 8, 1.0), ("wide", 16, 1.6)):
         for steps in (10, 20, 40):
             examples = loss(50 * factor * steps) + rng.normal(0, 0.02, (3, 200))
-            experiment = varied(GENERATOR, width=width, steps=steps)
+            experiment = varied(GENERATOR, width=width, steps=steps, evaluate_every=steps)
             folders.append(fake_run(tmp_path / f"{name}{steps}", experiment, examples=examples))
     folders = folders[2:3] + folders[:2] + folders[3:]  # the reference's largest budget first
     by_steps = compare_runs(folders, match="steps").speedups

@@ -21,6 +21,8 @@ GRID = 401
 """Budgets, evenly spaced in log steps, at which the interval is evaluated."""
 MAX_SCORES = 2**18
 """Scores (of budgets, seeds and examples) that are interpolated at once."""
+BUDGET_FIELDS = "steps", "evaluate_every", "save_every_minutes", "max_to_keep"
+"""Fields in which the runs of one variant may differ: none changes an update before the last."""
 
 
 class Speedup(NamedTuple):
@@ -202,12 +204,14 @@ def speedups(
 def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
     """Return groups of runs whose experiments differ in the number of steps only, by that.
 
+    They may also be validated and saved at other steps.
+
     Raises:
         UserError: two runs have the same experiment.
     """
     groups: dict[str, dict[int, RunSummary]] = {}
     for run in runs:
-        training = {n: v for n, v in run.experiment["training"].items() if n != "steps"}
+        training = {n: v for n, v in run.experiment["training"].items() if n not in BUDGET_FIELDS}
         rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
         key = json.dumps(rest, sort_keys=True)
         group = groups.setdefault(key, {})
