@@ -12,18 +12,10 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from tlite import models as M
 from tlite.config import from_dict, override, to_dict
 from tlite.data import LabelledText, TextFile
 from tlite.experiment import BPE, ClassifierExperiment, Experiment, GeneratorExperiment, Pretrained
-from tlite.models import (
-    Attention,
-    FeedForward,
-    GeneratorConfig,
-    Learned,
-    MaskedConfig,
-    Rotary,
-    RotaryScaling,
-)
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
 from tlite.training import TrainingConfig
 
@@ -78,7 +70,7 @@ def literals(kind):
         yield from literals(each)
 
 
-WORDS = dict.fromkeys(literals(Experiment | MaskedConfig))
+WORDS = dict.fromkeys(literals(Experiment | M.MaskedConfig))
 
 
 @pytest.mark.parametrize(("kind", "field", "words"), WORDS, ids=str)
@@ -119,7 +111,7 @@ def test_a_field_missing_in_json_takes_its_default():
     assert through_json(config, lambda values: values.pop("seeds")) == expected
 
 
-GENERATOR, MINE = GeneratorConfig(), GeneratorExperiment("x", TextFile())
+GENERATOR, MINE = M.GeneratorConfig(), GeneratorExperiment("x", TextFile())
 MISFITS = [
     (TrainingConfig(), {"colour": 1}, "^TrainingConfig has no field colour"),
     (TrainingConfig(), {"steps": 1.5}, "^steps: expected int, not 1.5"),
@@ -141,7 +133,7 @@ MISFITS = [
     (LabelledText(), {"labels": ["1"]}, r"labels.*\['1'\]"),
     (LabelledText(), {"labels": {"1": 2}}, "labels.*2"),
     (LabelledText(), {"training": "a.csv"}, "training.*'a.csv'"),
-    (Rotary(), {"scaling": {"kind": "Novel"}}, "scaling: expected RotaryScaling or None, not"),
+    (M.Rotary(), {"scaling": {"kind": "Novel"}}, "scaling: expected RotaryScaling or None, not"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
     (
         GENERATOR,
@@ -180,19 +172,22 @@ def test_errors_of_a_union_are_those_of_the_kind_in_json(change, named):
 
 # Changes by dotted name
 
-ROTARY = GeneratorExperiment("x", model=GeneratorConfig(positions=Rotary(5.0)))
-GROUPED = Attention(num_kv_heads=2, softcap=1.0)
+ROTARY = GeneratorExperiment("x", model=M.GeneratorConfig(positions=M.Rotary(5.0)))
+GROUPED = M.Attention(num_kv_heads=2, softcap=1.0)
 CHANGES = [
     ({"width": 60, "num_heads": 6}, {"width": 60, "num_heads": 6}),
-    ({"width": 36, "positions": "learned"}, {"width": 36, "positions": Learned()}),
-    ({"positions.base": 7}, {"positions": Rotary(7.0)}),
-    ({"positions": "rotary", "positions.base": 7}, {"positions": Rotary(7.0)}),
-    ({"positions.local_base": 7.0, "positions": "rotary"}, {"positions": Rotary(local_base=7.0)}),
-    ({"positions.scaling": "yarn"}, {"positions": Rotary(5.0, None, RotaryScaling("yarn"))}),
-    ({"positions.scaling.factor": 8}, {"positions": Rotary(5.0, None, RotaryScaling(factor=8.0))}),
-    ({"attention": GROUPED, "attention.softcap": None}, {"attention": Attention(num_kv_heads=2)}),
-    ({"attention.windows": [0, 8]}, {"attention": Attention(windows=(0, 8))}),
-    ({"feed_forward.activation": jnp.tanh}, {"feed_forward": FeedForward(activation=jnp.tanh)}),
+    ({"width": 36, "positions": "learned"}, {"width": 36, "positions": M.Learned()}),
+    ({"positions.base": 7}, {"positions": M.Rotary(7.0)}),
+    ({"positions": "rotary", "positions.base": 7}, {"positions": M.Rotary(7.0)}),
+    ({"positions.local_base": 7.0, "positions": "rotary"}, {"positions": M.Rotary(local_base=7.0)}),
+    ({"positions.scaling": "yarn"}, {"positions": M.Rotary(5.0, None, M.RotaryScaling("yarn"))}),
+    (
+        {"positions.scaling.factor": 8},
+        {"positions": M.Rotary(5.0, None, M.RotaryScaling(factor=8.0))},
+    ),
+    ({"attention": GROUPED, "attention.softcap": None}, {"attention": M.Attention(num_kv_heads=2)}),
+    ({"attention.windows": [0, 8]}, {"attention": M.Attention(windows=(0, 8))}),
+    ({"feed_forward.activation": jnp.tanh}, {"feed_forward": M.FeedForward(activation=jnp.tanh)}),
     ({"num_blocks": np.int64(5)}, {"num_blocks": 5}),
 ]
 NO_CHANGES = {
@@ -209,7 +204,7 @@ NO_CHANGES = {
     "model.positions": ("rotry", "model.positions: positions must be one of learned, .*'rotry'"),
     "model.positions.base": (-1.0, "model.positions: base must be positive, not -1.0"),
     "model.num_heads": (5, r"model: width \(32\) must be a multiple of num_heads \(5\)"),
-    "training": (Rotary(), "training: expected TrainingConfig, not Rotary"),
+    "training": (M.Rotary(), "training: expected TrainingConfig, not Rotary"),
 }
 
 
@@ -230,7 +225,7 @@ def test_override_names_field_value_and_type(path):
 def test_override_keeps_other_fields_of_attention():
     experiment = override(ROTARY, {"model.attention": GROUPED})
     changed = override(experiment, {"model.attention": "exact", "model.attention.softcap": None})
-    assert changed.model.attention == Attention("exact", num_kv_heads=2)
+    assert changed.model.attention == M.Attention("exact", num_kv_heads=2)
 
 
 def test_override_creates_components_that_are_none():

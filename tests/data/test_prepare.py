@@ -299,7 +299,7 @@ def long_source(tmp_path) -> Path:
 
 def test_killed_preparations_end_with_the_same_bytes(long_source):
     folder = os.path.abspath("killed")
-    code, out, err = python("-m", "tests.helpers.killed_preparing", long_source, folder)
+    code, out, err = python("-m", "tests.helpers.preparing", long_source, folder)
     assert (code, err) == (0, "")
     assert int(out.splitlines()[-1]) > 5
     prepare_corpus(long_source, "whole", unit_bytes=2000)

@@ -4,15 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tlite.data.corpus import (
-    DTYPES,
-    CorpusTokenizer,
-    Manifest,
-    SplitFiles,
-    TokenFile,
-    dtype_for,
-    write_manifest,
-)
+from tlite.data import corpus
 from tlite.text import ByteTokenizer
 from tlite.training.run_dir import sha256
 
@@ -28,10 +20,14 @@ def write_corpus(folder: Path, tokenizer=None) -> Path:
     files = {"training": "train.bin", "validation": "val.bin"}
     for (split, file), texts in zip(files.items(), (DOCUMENTS[:72], DOCUMENTS[72:]), strict=True):
         rows = [np.r_[tokenizer.encode(text), [] if eos_id is None else [eos_id]] for text in texts]
-        ids = np.concatenate(rows).astype(DTYPES[dtype_for(size)])
+        ids = np.concatenate(rows).astype(corpus.DTYPES[corpus.dtype_for(size)])
         ids.tofile(folder / file)
-        shards = (TokenFile(file, len(ids), sha256(folder / file)),)
-        splits[split] = SplitFiles(shards, len(texts), sum(len(text.encode()) for text in texts))
-    reference = CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
-    write_manifest(folder, Manifest(dtype_for(size), size, splits, reference, eos_id))
+        shards = (corpus.TokenFile(file, len(ids), sha256(folder / file)),)
+        splits[split] = corpus.SplitFiles(
+            shards, len(texts), sum(len(text.encode()) for text in texts)
+        )
+    reference = corpus.CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
+    corpus.write_manifest(
+        folder, corpus.Manifest(corpus.dtype_for(size), size, splits, reference, eos_id)
+    )
     return folder

@@ -22,39 +22,12 @@ import pytest
 
 from tests.helpers.corpora import write_corpus
 from tests.helpers.runs import varied
+from tlite import data as D
+from tlite import experiment as E
 from tlite import functional as F
-from tlite.data import (
-    LabelledText,
-    ParallelText,
-    SyntheticReviews,
-    TextFile,
-    sample_positions,
-    sample_windows,
-)
+from tlite import models as M
 from tlite.data.corpus import Corpus
 from tlite.decoding import generate
-from tlite.experiment import (
-    BPE,
-    ClassifierExperiment,
-    GeneratorExperiment,
-    PairSubwords,
-    Pretraining,
-    Subwords,
-    TranslatorExperiment,
-    Words,
-)
-from tlite.models import (
-    Attention,
-    ClassifierConfig,
-    Embedding,
-    FeedForward,
-    GeneratorConfig,
-    LMHead,
-    LogisticConfig,
-    Pool,
-    Seq2SeqConfig,
-    make_model,
-)
 from tlite.models.parameters import (
     from_named_arrays,
     named_arrays,
@@ -83,56 +56,56 @@ TRAINING = TrainingConfig(
     precision="float32",
     seed=3,
 )
-GENERATOR = GeneratorExperiment(
+GENERATOR = E.GeneratorExperiment(
     "golden",
-    TextFile(str(FOLDER / "text.txt"), validation_fraction=0.1),
-    GeneratorConfig(**SIZES, block="pre_norm", positions="rotary"),
+    D.TextFile(str(FOLDER / "text.txt"), validation_fraction=0.1),
+    M.GeneratorConfig(**SIZES, block="pre_norm", positions="rotary"),
     TRAINING,
     prompt="The",
 )
-CLASSIFIER = ClassifierExperiment(
+CLASSIFIER = E.ClassifierExperiment(
     "golden",
-    SyntheticReviews(reviews=60),
-    Words(min_document_frequency=1),
-    ClassifierConfig(**SIZES, embedding=Embedding(scale=True)),
+    D.SyntheticReviews(reviews=60),
+    E.Words(min_document_frequency=1),
+    M.ClassifierConfig(**SIZES, embedding=M.Embedding(scale=True)),
     TRAINING,
 )
-TRANSLATOR = TranslatorExperiment(
+TRANSLATOR = E.TranslatorExperiment(
     "golden",
-    ParallelText(
+    D.ParallelText(
         str(FOLDER / "pairs.tsv"),
         source_column="english",
         target_column="german",
         validation_fraction=0.25,
     ),
-    PairSubwords(pieces=80),
-    Seq2SeqConfig(**SIZES, feed_forward=FeedForward(dropout=0.0)),
+    E.PairSubwords(pieces=80),
+    M.Seq2SeqConfig(**SIZES, feed_forward=M.FeedForward(dropout=0.0)),
     dataclasses.replace(TRAINING, batch_size=64),
     buckets=2,
     bleu_sentences=4,
 )
 
 
-def table(column: str) -> LabelledText:
+def table(column: str) -> D.LabelledText:
     path = str(FOLDER / "table.csv")
     columns = {"text_column": "review", "label_column": column}
-    return LabelledText(path, split_by="row", **columns)  # the default of eac086c
+    return D.LabelledText(path, split_by="row", **columns)  # the default of eac086c
 
 
 COURSES = {
     "generator": varied(GENERATOR, learning_rate=0.01),  # so that the text is learned
-    "generator, dropout": varied(GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)),
+    "generator, dropout": varied(GENERATOR, dropout=0.2, feed_forward=M.FeedForward(dropout=0.1)),
     "generator, Muon": varied(
         GENERATOR,
         optimizer=Muon(eps=1e-5),
         weight_decay=0.1,
         norm="rms",
-        attention=Attention(num_kv_heads=1, query_key_norm=True),
-        feed_forward=FeedForward(activation="silu", gated=True),
-        head=LMHead(tied=True),
+        attention=M.Attention(num_kv_heads=1, query_key_norm=True),
+        feed_forward=M.FeedForward(activation="silu", gated=True),
+        head=M.LMHead(tied=True),
     ),
     "generator, two seeds": varied(
-        GENERATOR, seeds=2, tokenizer=BPE(300), positions="relative", schedule="cosine"
+        GENERATOR, seeds=2, tokenizer=E.BPE(300), positions="relative", schedule="cosine"
     ),
     "corpus": varied(
         GENERATOR,
@@ -145,28 +118,28 @@ COURSES = {
     "words, dropout": varied(
         CLASSIFIER,
         dropout=0.2,
-        embedding=Embedding(scale=True, word_dropout=0.1),
-        pool=Pool("mean"),
+        embedding=M.Embedding(scale=True, word_dropout=0.1),
+        pool=M.Pool("mean"),
     ),
-    "subwords": varied(CLASSIFIER, tokenizer=Subwords(pieces=100), pool=Pool("attention")),
+    "subwords": varied(CLASSIFIER, tokenizer=E.Subwords(pieces=100), pool=M.Pool("attention")),
     "n-grams": varied(
-        CLASSIFIER, data=table("stars"), tokenizer=Words(1, word_ngrams=2, character_ngrams=3)
+        CLASSIFIER, data=table("stars"), tokenizer=E.Words(1, word_ngrams=2, character_ngrams=3)
     ),
     "binary": varied(CLASSIFIER, data=table("good"), sentences=2, learning_rate=1e-3),
-    "logistic": varied(CLASSIFIER, model=LogisticConfig(context=16, bigrams=50), clip_norm=None),
+    "logistic": varied(CLASSIFIER, model=M.LogisticConfig(context=16, bigrams=50), clip_norm=None),
     "pre-training": varied(
         CLASSIFIER,
         block="pre_norm",
         positions="learned",
-        embedding=Embedding(),
-        pretraining=Pretraining(STEPS, pretraining_batch_size=4, pretraining_dropout=0.0),
+        embedding=M.Embedding(),
+        pretraining=E.Pretraining(STEPS, pretraining_batch_size=4, pretraining_dropout=0.0),
     ),
     "translator": TRANSLATOR,
     "translator, dropout": varied(
         TRANSLATOR,
         buckets=1,
         dropout=0.2,
-        feed_forward=FeedForward(dropout=0.1),
+        feed_forward=M.FeedForward(dropout=0.1),
         schedule="inverse_sqrt",
         loss=CrossEntropy(label_smoothing=0.1),
     ),
@@ -282,10 +255,10 @@ def shipped_model(name: str) -> dict:
 @lru_cache
 def logits_of(config) -> dict:
     tokens = np.random.default_rng(0).integers(0, SMALL["vocabulary_size"], (2, 6))
-    inputs = (tokens, tokens[:, 1:]) if isinstance(config, Seq2SeqConfig) else (tokens,)
-    if isinstance(config, ClassifierConfig):
+    inputs = (tokens, tokens[:, 1:]) if isinstance(config, M.Seq2SeqConfig) else (tokens,)
+    if isinstance(config, M.ClassifierConfig):
         tokens[1, 4:] = -1  # padding
-    model = make_model(config, rng=jax.random.key(1))
+    model = M.make_model(config, rng=jax.random.key(1))
     parameters, inputs = named_arrays(model), jax.tree.map(jnp.asarray, inputs)
     logits = jax.jit(lambda arrays: from_named_arrays(model)(arrays)(*inputs))
     return {
@@ -307,8 +280,8 @@ def random_numbers() -> dict[str, list]:
         "shuffled 2,000,000": F.permuted_index(key, jnp.arange(20), 2_000_000),
         "fold_in": jax.random.key_data(F.fold_in(keys, 5)),
         "dropout": F.dropout(keys, jnp.ones((2, 3, 8)), 0.3),
-        "windows of a text": sample_windows(key, jnp.arange(1000), 8, 4)[0],
-        "positions in a corpus": sample_positions(7, 3, 10, 10**12, stream=1, first=5),
+        "windows of a text": D.sample_windows(key, jnp.arange(1000), 8, 4)[0],
+        "positions in a corpus": D.sample_positions(7, 3, 10, 10**12, stream=1, first=5),
     }
     return {name: np.asarray(values).tolist() for name, values in numbers.items()}
 

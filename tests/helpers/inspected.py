@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.helpers.runs import TEXTS, TRANSFORMER, labelled, train
+from tests.helpers.runs import SMALL, TEXTS, TRANSFORMER, TRANSLATOR, labelled, train
 from tlite import pictures
-from tlite.data import CopyTask
 from tlite.data.sources import TextFile
-from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
-from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
 from tlite.report import models, runs
 from tlite.report.page import MASKED, PICTURES, Page
 from tlite.training import TrainingConfig
@@ -41,7 +40,6 @@ TABLE = {
 } | {"rotary": ["angles-rotary", "similarity-rotary"]}
 """Names of pictures of positions by kind of positions."""
 
-SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 
 
@@ -49,21 +47,13 @@ def experiment(kind, folder):
     if kind == "learned":
         (folder / "text.txt").write_text(TEXT)
         data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
-        config = GeneratorConfig(context=16, positions="learned", **SMALL)
+        config = GeneratorConfig(context=16, positions="learned", num_blocks=1, **SMALL)
         return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
     if kind == "classifier":
         data = labelled(folder / "texts.jsonl", 4 * TEXTS)
         return dataclasses.replace(TRANSFORMER, data=data, training=TRAINING)
-    return TranslatorExperiment(
-        "tiny",
-        CopyTask(letters=4, longest=5, sequences=40),
-        PairSubwords(pieces=20),
-        Seq2SeqConfig(context=8, **SMALL),
-        dataclasses.replace(TRAINING, batch_size=128),
-        buckets=1,
-        beam=2,
-        bleu_sentences=2,
-    )
+    training = dataclasses.replace(TRAINING, batch_size=128)
+    return dataclasses.replace(TRANSLATOR, training=training)
 
 
 @cache

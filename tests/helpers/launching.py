@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.helpers.python import ROOT, SMALL_DATA
+from tlite.distributed.launch import free_port
 from tlite.training.metrics import read_metrics
 
 EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
@@ -73,6 +74,17 @@ def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -
         code, out, err = running.end()
     assert (code, SMALL_DATA.sub("", err)) == (0, "")
     return out
+
+
+def coordinated(command: str, *folders: Path) -> list[Running]:
+    """Start a command line without `tlite launch`, as one process in each folder."""
+    address, running = f"127.0.0.1:{free_port()}", []
+    for number, folder in enumerate(folders):
+        process = f" --coordinator {address} --processes {len(folders)} --process {number}"
+        words = (command + process * (len(folders) > 1)).split()
+        environment = {"JAX_NUM_CPU_DEVICES": "1"}
+        running.append(Running("tlite", *words, folder=folder, JAX_PLATFORMS="cpu", **environment))
+    return running
 
 
 def assert_close(actual, expected):

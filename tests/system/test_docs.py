@@ -9,8 +9,7 @@ import pytest
 
 import tlite
 from tests.documents import help_text
-from tests.helpers.browser import CHROMIUM, shown_by_browser
-from tests.helpers.python import ROOT, python
+from tests.helpers.python import CHROMIUM, ROOT, python, shown_by_browser
 from tlite.runs.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")

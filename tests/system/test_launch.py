@@ -82,17 +82,6 @@ def test_an_error_of_an_experiment_is_printed_once(tmp_path, options, line):
     assert err.count(line) == err.count("tlite: ") - 1 == 1  # the launcher has a line, too
 
 
-def test_a_process_killed_at_its_start_is_named_and_ends_the_other(start):
-    run = start("loop", "--heartbeat 3")
-    run.wait_until(lambda: len(run.children()) == 2)
-    children = run.children()
-    run.kill(0)
-    code, _, err = run.end()
-    assert code == 137
-    assert "tlite: process 0 was ended by SIGKILL: " in err
-    assert not any(map(is_alive, children))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the children")
 def test_a_killed_launcher_leaves_no_orphans_and_they_save(start, tmp_path):
     run = start("loop")

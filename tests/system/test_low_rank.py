@@ -5,17 +5,9 @@ import numpy as np
 import pytest
 
 import tlite
+from tests.helpers import transformers_models as hf
 from tests.helpers.runs import labelled
 from tests.helpers.tokenizers import words
-from tests.helpers.transformers_models import (
-    PAD,
-    edited,
-    hf_logits,
-    in_transformers,
-    load_file,
-    tlite_logits,
-    torch,
-)
 from tlite.cli import main
 from tlite.data import TextFile
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained
@@ -27,7 +19,7 @@ from tlite.training import TrainingConfig
 pytestmark = pytest.mark.usefixtures("one_device")
 LOW_RANK = LowRank("*.attention.*", rank=4)
 TRAINING = TrainingConfig(steps=10, batch_size=8, learning_rate=1e-2, evaluate_every=10)
-WORDS = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": PAD}
+WORDS = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": hf.PAD}
 WORDS |= {f"w{i}": i for i in range(50) if i not in WORDS.values()}
 BERT = "bert ForSequenceClassification"
 
@@ -41,7 +33,7 @@ def one_device(monkeypatch):
 
 def fine_tuned(name, low_rank, tmp_path):
     """Return the folder of a transformers model, and a run that starts from it."""
-    folder = edited(name, tmp_path / "original")
+    folder = hf.edited(name, tmp_path / "original")
     rows = [(f"w{i} w{i + 1} w{i + 2}", str(i % 3)) for i in range(3, 40)]
     marks = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
     around = ("[CLS]", "[SEP]") if name == BERT else ()
@@ -66,12 +58,12 @@ def fine_tuned(name, low_rank, tmp_path):
 
 def base_logits(folder, parameters):
     """Return the logits of transformers' model with the new head of a run."""
-    model = in_transformers(folder).eval()
+    model = hf.in_transformers(folder).eval()
     if "head.bias" in parameters:
-        with torch.no_grad():
-            model.classifier.weight.copy_(torch.tensor(np.array(parameters["head.kernel"][0].T)))
-            model.classifier.bias.copy_(torch.tensor(np.array(parameters["head.bias"][0])))
-    return hf_logits(model)
+        with hf.torch.no_grad():
+            model.classifier.weight.copy_(hf.torch.tensor(np.array(parameters["head.kernel"][0].T)))
+            model.classifier.bias.copy_(hf.torch.tensor(np.array(parameters["head.bias"][0])))
+    return hf.hf_logits(model)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +76,7 @@ def test_fine_tuning_goes_from_transformers_and_back(name, low_rank, tmp_path):
     state = run.init_state()
     initial = {n: np.array(a) for n, a in state.parameters.items()}
     start, model = base_logits(folder, initial), run.trainer.models(state.parameters)[0]
-    np.testing.assert_allclose(tlite_logits(model), start, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(hf.tlite_logits(model), start, rtol=0, atol=1e-5)
 
     run.train(report=False)
     last = {n: np.array(a) for n, a in run.parameters("last")[0].items()}
@@ -97,11 +89,11 @@ def test_fine_tuning_goes_from_transformers_and_back(name, low_rank, tmp_path):
 
     exported = tmp_path / "exported"
     assert main(["export", str(run.dir.path), str(exported), "--checkpoint", "last"]) == 0
-    ours = tlite_logits(tlite.load(run, checkpoint="last")[0])
-    np.testing.assert_allclose(hf_logits(in_transformers(exported)), ours, rtol=0, atol=1e-5)
+    ours = hf.tlite_logits(tlite.load(run, checkpoint="last")[0])
+    np.testing.assert_allclose(hf.hf_logits(hf.in_transformers(exported)), ours, rtol=0, atol=1e-5)
     assert np.abs(ours - start).max() > 0.01
     if low_rank:
-        stored, original = (load_file(f / "model.safetensors") for f in (exported, folder))
+        stored, original = (hf.load_file(f / "model.safetensors") for f in (exported, folder))
         assert stored.keys() == original.keys()
         for key in (n for n in stored if not any(s in n for s in ("attn", "atten", "class"))):
             np.testing.assert_array_equal(stored[key], original[key], err_msg=key)

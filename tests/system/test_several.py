@@ -10,20 +10,21 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.corpora import write_corpus
 from tests.helpers.launching import (
     EXPERIMENT,
-    Running,
     assert_close,
+    coordinated,
     launch,
+    launched,
     losses_of,
 )
 from tests.helpers.python import SMALL_DATA
 from tlite.cli import main
 from tlite.comparison.study import read_study
-from tlite.distributed.launch import free_port
 from tlite.runs import Run
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import read_example_scores
+from tlite.training.metrics import read_example_scores, read_metrics
 
 pytest_plugins = "tests.helpers.several"
 
@@ -134,20 +135,56 @@ def test_signals_make_all_save_the_same_step(tmp_path):
 
 
 def test_folders_that_are_not_shared_are_refused_by_all(tmp_path):
-    port, both = free_port(), []
-    for number in (0, 1):
-        folder = tmp_path / f"host{number}"
+    for folder in (folders := [tmp_path / "host0", tmp_path / "host1"]):
         folder.mkdir()
-        process = f"--coordinator 127.0.0.1:{port} --processes 2 --process {number}"
-        line = f"train {EXPERIMENT} --run run --sharding fsdp {process}"
-        environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
-        both.append(Running("tlite", *line.split(), folder=folder, **environment))
-    with both[0], both[1]:
-        ends = [process.end() for process in both]
+    one, other = coordinated(f"train {EXPERIMENT} --run run --sharding fsdp", *folders)
+    with one, other:
+        ends = one.end(), other.end()
     assert [code for code, *_ in ends] == [2, 2]
     assert ends[0][2] == ends[1][2]
     assert ends[0][2].startswith("tlite: process 1 does not see the run folder run of process 0")
     assert not list(tmp_path.glob("host*/run/checkpoints/*"))
+
+
+HEARTBEAT = 5
+# The embedding table is large enough to be sharded.
+GPT2 = (
+    "--vocabulary-size 4160 --width 16 --num-heads 2 --num-blocks 1 --context 16 "
+    "--batch-size 8 --per-device-batch-size 1 --sharding fsdp --precision float32 "
+    "--attention exact --warmup-steps 5 --learning-rate 0.01 --validation-tokens 256 "
+    "--steps 30 --evaluate-every 5"
+)
+
+
+def test_four_train_one_is_killed_two_resume_and_one_generates(tmp_path, capsys):
+    """GPT-2's experiment in miniature."""
+
+    def losses(name, split):
+        lines = read_metrics(tmp_path / name / "metrics.jsonl")
+        return [line["loss"] for line in lines if line["split"] == split]
+
+    run, line = tmp_path / "run", f"gpt2 --folder {write_corpus(tmp_path / 'corpus')} {GPT2}"
+    with launch(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
+        four.wait_until((run / "checkpoints" / "5").exists)
+        four.kill(2)
+        killed = time.monotonic()
+        code, out, err = four.end()
+    assert time.monotonic() - killed < HEARTBEAT + 10
+    assert code == 128 + signal.SIGKILL
+    assert "tlite: process 2 was ended by SIGKILL: " in err
+    assert "devices=4xcpu" in out
+    assert len(losses("run", "validation")) < 6
+
+    assert "devices=2xcpu" in launched("train --resume run", tmp_path, 2)
+    launched(f"train {line} --run alone", tmp_path, 1)
+    for split, number in (("training", 30), ("validation", 6)):
+        resumed, expected = (losses(name, split) for name in ("run", "alone"))
+        assert len(resumed) == len(expected) == number
+        np.testing.assert_allclose(resumed, expected, rtol=1e-4)
+
+    capsys.readouterr()
+    assert main(["generate", str(run), "--prompt", "9 bottles", "--tokens", "20"]) == 0
+    assert capsys.readouterr().out.startswith("9 bottles")
 
 
 TUNED = """
@@ -164,22 +201,13 @@ experiment = ClassifierExperiment(
     TrainingConfig(steps=8, batch_size=8, evaluate_every=4),
 )
 """
-TUNE = "--vary learning-rate 1e-4..1 --trials 2 --tuning-seeds 1 --run tuning"
+TUNE = "tune tuned.py --vary learning-rate 1e-4..1 --trials 2 --tuning-seeds 1 --run tuning"
 
 
-def tune(folder, *words):
+def tune(folder, options="", processes=1):
+    """Start a tuning in a folder; return its processes."""
     (folder / "tuned.py").write_text(TUNED)
-    words = "tlite", "tune", "tuned.py", *TUNE.split(), *words
-    return Running(*words, folder=folder, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1")
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """Return the ledger of a tuning in one process."""
-    folder = tmp_path_factory.mktemp("tuned")
-    with tune(folder) as running:
-        assert running.end()[0] == 0
-    return ledger(folder / "tuning")
+    return coordinated(f"{TUNE} {options}", *[folder] * processes)
 
 
 def ledger(tuning):
@@ -188,23 +216,32 @@ def ledger(tuning):
     return [{**json.loads(line), "seconds": None} for line in lines]
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """Return the ledger of a tuning in one process."""
+    (running,) = tune(folder := tmp_path_factory.mktemp("tuned"))
+    with running:
+        assert running.end()[0] == 0
+    return ledger(folder / "tuning")
+
+
 def test_a_tuning_resumed_after_sigkill_has_the_same_ledger(tuned, tmp_path):
-    with tune(tmp_path) as running:
+    (running,) = tune(tmp_path)
+    with running:
         running.wait_until(lambda: any(tmp_path.glob("tuning/*/checkpoints/*")))
         running.process.kill()
         assert running.end()[0] == -signal.SIGKILL
     assert not (tmp_path / "tuning" / "trials.jsonl").exists()
-    with tune(tmp_path, "--resume", "auto") as running:
+    (running,) = tune(tmp_path, "--resume auto")
+    with running:
         assert running.end()[0] == 0
     assert ledger(tmp_path / "tuning") == tuned
 
 
 def test_two_processes_choose_the_values_that_one_chooses(tuned, tmp_path):
-    address = f"localhost:{free_port()}"
-    options = "--coordinator", address, "--processes", 2, "--process"
-    with tune(tmp_path, *options, 0) as first, tune(tmp_path, *options, 1) as second:
+    first, second = tune(tmp_path, processes=2)
+    with first, second:
         assert [running.end()[0] for running in (first, second)] == [0, 0]
-    together = ledger(tmp_path / "tuning")
-    for line, expected in zip(together, tuned, strict=True):
+    for line, expected in zip(ledger(tmp_path / "tuning"), tuned, strict=True):
         np.testing.assert_allclose(line["loss"], expected["loss"], atol=1e-4)
         assert {**line, "loss": 0} == {**expected, "loss": 0}
