@@ -10,6 +10,7 @@ from tlite.data import BuiltinText, LabelledText, ParallelText, TextFile
 from tlite.errors import UserError
 from tlite.models import Wide
 from tlite.runs.run import print_inputs
+from tlite.training import TrainingConfig
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "a\0", "\x1b[31m"])
@@ -32,6 +33,10 @@ INVALID = {
     lambda: E.ClassifierExperiment("x", sentences=-1): "sentences",
     lambda: Wide(0, -1): "num_word_ngrams",
     lambda: E.Pretraining(pretraining_dropout=-1.0): r"the pretraining dropout must be in \[0, 1\)",
+    lambda: TrainingConfig(ema=1.0): "ema is a decay between 0 and 1, such as 0.999, not 1.0",
+    lambda: TrainingConfig(best_metric="ema_loss"): "best_metric ema_loss needs ema",
+    lambda: TrainingConfig(best_metric="average_loss", ema=0.9): "needs average_last",
+    lambda: TrainingConfig(optimizer="schedule_free", schedule="cosine"): "be constant, not cosine",
 }
 
 

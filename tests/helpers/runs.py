@@ -1,5 +1,6 @@
 """Tiny runs of classifiers and translators, and functions to interrupt and compare them."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -10,10 +11,23 @@ import jax
 import numpy as np
 import pytest
 
-from tlite.data import CopyTask, LabelledText, SyntheticReviews
+from tlite.data import BuiltinText, CopyTask, LabelledText, SyntheticReviews, TextFile
 from tlite.errors import Interrupted
-from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
-from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
+from tlite.experiment import (
+    ClassifierExperiment,
+    GeneratorExperiment,
+    PairSubwords,
+    TranslatorExperiment,
+    Words,
+)
+from tlite.models import (
+    ClassifierConfig,
+    Embedding,
+    GeneratorConfig,
+    LogisticConfig,
+    Pool,
+    Seq2SeqConfig,
+)
 from tlite.runs import ClassifierRun, Run
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
@@ -22,12 +36,7 @@ from tlite.training.metrics import read_example_scores, read_metrics
 
 STEPS = 6
 TRAINING = TrainingConfig(
-    steps=STEPS,
-    batch_size=8,
-    learning_rate=1e-2,
-    evaluate_every=2,
-    seeds=2,
-    precision="float32",
+    steps=STEPS, batch_size=8, learning_rate=1e-2, evaluate_every=2, seeds=2, precision="float32"
 )
 SMALL = {"width": 8, "num_heads": 2}
 TRANSFORMER = ClassifierExperiment(
@@ -48,6 +57,13 @@ TRANSLATOR = TranslatorExperiment(
     beam=2,
     bleu_sentences=2,
 )
+GENERATOR = GeneratorExperiment(
+    "tiny",
+    BuiltinText(),
+    GeneratorConfig(context=8, **SMALL, num_blocks=1),
+    TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2),
+    prompt="the",
+)
 LABELS = {"1": "negative", "3": "", "5": "positive"}
 TEXTS = [
     ("It is good. I like it! Very good sound", "5"),
@@ -56,6 +72,12 @@ TEXTS = [
     ("A good camera", "5"),
     ("A bad lamp. It broke", "1"),
 ]
+
+
+def on_text(path: Path, text: str = "the cat sat on the mat. " * 20, **fields):
+    """Write a text, and return the experiment of a generator on it with other fields."""
+    path.write_text(text)
+    return varied(GENERATOR, data=TextFile(str(path)), **fields)
 
 
 def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
@@ -106,6 +128,27 @@ def start_like(run, folder: Path, **training):
     return without_report(new)
 
 
+class Killed(BaseException):
+    """Simulates a killed process: no handler catches it."""
+
+
+@contextlib.contextmanager
+def killed_at(owner, name: str, time: int = 1):
+    """Kill the process at call number `time` of the function `owner.name`, and expect that."""
+    calls, original = [], getattr(owner, name)
+
+    def called(*arguments, **settings):
+        calls.append(name)
+        if len(calls) == time:
+            raise Killed
+        return original(*arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, called)
+        with pytest.raises(Killed):
+            yield
+
+
 def stopped(train, *arguments) -> str:
     """Return the message of an interrupted run."""
     with pytest.raises(Interrupted) as stop:
@@ -124,6 +167,19 @@ def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
         return dispatch(trainer, state, first, num_steps)
 
     monkeypatch.setattr(Trainer, "dispatch", interrupted)
+
+
+def interrupted(run, folder: Path, step: int, pretraining: bool = False):
+    """Return another run of the experiment, stopped by Ctrl-C at `step` or a little later.
+
+    Args:
+        pretraining: True while the task has a perplexity, as those of all but classifiers.
+    """
+    new = start_like(run, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, step, pretraining)
+        assert stopped(new.train).endswith(f"tlite train --resume {folder}")
+    return new
 
 
 def resume(folder: Path) -> ClassifierRun:

@@ -17,6 +17,7 @@ from tlite.training.loop import validate
 from tlite.training.tasks import (
     class_logits,
     classifier_task,
+    draw_examples,
     epoch_and_index,
     in_batches,
     join_sentences,
@@ -36,7 +37,7 @@ def logistic(classes=3):
     return model
 
 
-def task_of(classes=3, **settings):
+def task_of(classes=3):
     """Return the task of a logistic regression whose bias differs by seed."""
 
     def init(rng):
@@ -44,7 +45,7 @@ def task_of(classes=3, **settings):
         model.bias[...] = jax.random.normal(rng, classes)
         return model
 
-    return classifier_task(logistic(classes).config, **settings)._replace(init=init)
+    return classifier_task(logistic(classes).config)._replace(init=init)
 
 
 def texts(number, *, classes=3, sentences=None):
@@ -69,23 +70,20 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-# Batches of training
-
-
-draw = jax.jit(task_of().draw, static_argnums=3)
-
-
 @pytest.mark.parametrize(("number", "size"), [(7, 3), (5, 16)])
 def test_every_example_comes_once_an_epoch(number, size):
+    """In another order."""
     data, epochs = (np.arange(number)[:, None], 100 + np.arange(number)), 3
+    draw = jax.jit(draw_examples, static_argnums=3)
     key, steps = jax.random.key(1), range(-(-epochs * number // size))
     batches = [jax.device_get(draw(data, key, step, size)) for step in steps]
     for tokens, labels in batches:
         assert tokens.shape == (size, 1)
         np.testing.assert_array_equal(labels, 100 + tokens[:, 0])
     drawn = np.concatenate([tokens[:, 0] for tokens, _ in batches])
-    for order in drawn[: epochs * number].reshape(epochs, number):
-        np.testing.assert_array_equal(np.sort(order), np.arange(number))
+    orders = drawn[: epochs * number].reshape(epochs, number)
+    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(number), (epochs, 1)))
+    assert len(np.unique(orders, axis=0)) == epochs
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 2**20), st.integers(1, 2**30))
@@ -95,18 +93,9 @@ def test_epoch_and_index_do_not_overflow(step, size, num_examples):
     assert (int(computed[0]) % 2**32, int(computed[1])) == (epoch % 2**32, index)
 
 
-def test_the_order_differs_by_epoch_and_by_key():
-    data = np.arange(50)[:, None], np.arange(50)
-    both = [(jax.random.key(seed), epoch) for seed in (0, 1) for epoch in (0, 1)]
-    assert len({tuple(draw(data, key, epoch, 50)[1].tolist()) for key, epoch in both}) == 4
-
-
-# Batches of evaluation
-
-
 @pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (7, 4)])
 @pytest.mark.parametrize("sentences", [None, 3])
-def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devices):
+def test_losses_in_batches_are_those_of_one_big_batch(sentences, size, num_devices):
     classes = 2 if sentences else 3
     tokens, labels = texts(21, classes=classes, sentences=sentences)
     training = dataclasses.replace(TRAINING, seeds=2, loss=SMOOTHED)  # in training only
@@ -115,29 +104,21 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     parameters = trainer.init().parameters
     batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, trainer.num_shards)
     means = validate(trainer, parameters, batches)
-    for seed, model in enumerate(trainer.models(parameters)):
+    models = trainer.models(parameters)
+    for seed, model in enumerate(models):
         log_p = log_softmax(joined_of(model, tokens))
         loss = -log_p[np.arange(21), labels].mean()
         assert means["loss"][seed] == pytest.approx(loss, abs=1e-5)
         assert means["accuracy"][seed] == pytest.approx((log_p.argmax(-1) == labels).mean())
+    if sentences is None:  # the training loss
+        targets = 0.8 * np.eye(3)[labels] + 0.2 / 3
+        sums = jax.jit(partial(task.loss, text_loss=SMOOTHED))(models[-1], (tokens, labels), None)
+        expected = [(log_p.argmax(-1) == labels).sum(), 21, -(targets * log_p).sum(), 21]
+        assert np.ravel([*sums.values()]).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-# Losses
-
-
-def test_the_loss_is_summed_with_label_smoothing():
-    tokens, labels = texts(6)
-    model = logistic()
-    log_p = log_softmax(logits_of(model, tokens))
-    targets = 0.8 * np.eye(3)[labels] + 0.2 / 3
-    loss = partial(task_of().loss, text_loss=SMOOTHED)
-    sums = jax.jit(loss)(model, (tokens, labels), None)
-    assert float(sums["loss"][0]) == pytest.approx(-(targets * log_p).sum(), rel=1e-5)
-    assert [float(a) for a in sums["accuracy"]] == [(log_p.argmax(-1) == labels).sum(), 6]
-    assert float(sums["loss"][1]) == 6
-
-
-def test_a_text_counts_as_one_however_many_sentences_it_has():
+def test_sentences_share_the_loss_and_join_in_a_probability():
+    """A text counts as one, however many sentences it has."""
     tokens, labels = texts(12, classes=2, sentences=4)
     written = (tokens >= 0).any(-1)
     assert set(written.sum(-1)) >= {0, 1, 4}
@@ -147,36 +128,24 @@ def test_a_text_counts_as_one_however_many_sentences_it_has():
         -log_p[text, written[text], label].mean() if written[text].any() else 0.0
         for text, label in enumerate(labels)
     ]
-    sums = jax.jit(task_of(2).loss)(model, (tokens, labels), None)
-    assert float(sums["loss"][0]) == pytest.approx(sum(losses), rel=1e-5)
-    assert float(sums["loss"][1]) == 12
-
-
-def test_a_texts_probability_is_the_parabolic_average():
-    tokens, labels = texts(12, classes=2, sentences=4)
-    model = logistic(2)
-    by_sentence = np.exp(log_softmax(logits_of(model, tokens)))[..., 1]
-    written = (tokens >= 0).any(-1)
-    averages = [parabolic_average(p, w) for p, w in zip(by_sentence, written, strict=True)]
+    averages = list(map(parabolic_average, np.exp(log_p)[..., 1], written))
     joined = np.exp(log_softmax(joined_of(model, tokens)))
-    np.testing.assert_allclose(joined[:, 1], averages, atol=1e-5)
-    np.testing.assert_allclose(joined.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(joined, np.stack([1 - np.array(averages), averages], 1), atol=1e-5)
     assert np.ptp(averages) > 0.3
     sums = jax.jit(task_of(2).loss)(model, (tokens, labels), None)
+    assert [float(a) for a in sums["loss"]] == pytest.approx([sum(losses), 12], rel=1e-5)
     assert float(sums["accuracy"][0]) == (joined.argmax(-1) == labels).sum()
 
 
-@pytest.mark.parametrize("logit", [100.0, -100.0])
-def test_certain_sentences_have_a_finite_loss_and_gradient(logit):
-    logits = np.array([[0.0, logit], [0.0, logit]], np.float32)
-
+def test_certain_sentences_have_a_finite_loss_and_gradient():
     @jax.jit
     @jax.value_and_grad
     def log_odds(logits):
         joined = join_sentences(logits, jnp.ones(2, bool))
         return joined[1] - joined[0]
 
-    value, gradient = log_odds(logits)
-    assert np.isfinite(value)
-    assert (value > 0) == (logit > 0)
-    assert np.isfinite(gradient).all()
+    for logit in (100.0, -100.0):
+        value, gradient = log_odds(jnp.array([[0.0, logit]] * 2))
+        assert np.isfinite(value)
+        assert (value > 0) == (logit > 0)
+        assert np.isfinite(gradient).all()

@@ -1,6 +1,5 @@
 """metrics.jsonl: writing, truncation, averages and seeds; examples.npz: writing and reading."""
 
-import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -10,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.errors import UserError
+from tests.helpers.complaints import complaint
 from tlite.training.metrics import (
     EXAMPLES_FILE,
     MetricsFile,
-    iterate_metrics,
     parse_line,
     read_example_scores,
     read_metrics,
@@ -45,8 +43,7 @@ def test_lines_are_on_the_disk_at_once_and_the_file_is_locked(path):
     with MetricsFile(path) as file:
         file.write(lines(1, 2))
         assert read_metrics(path) == lines(1, 2)
-        with pytest.raises(UserError, match="is being trained by another process"):
-            MetricsFile(path)
+        assert "is being trained by another process" in complaint(MetricsFile, path)
     write(path, 2, opened_at=1)
 
 
@@ -60,27 +57,20 @@ def test_an_incomplete_last_line_is_skipped_then_replaced(path, cut):
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines(1, 2)
 
 
-def test_a_full_disk_is_a_user_error_with_the_resume_command(path):
-    (path.parent / "config.json").touch()
+def test_a_full_disk_is_a_user_error(path):
     file = MetricsFile(path)
-    file._file = Path("/dev/full").open("ab")  # noqa: SIM115
-    with pytest.raises(UserError, match=f"No space .*tlite train --resume {path.parent}$"):
-        file.write(lines(1))
-    with contextlib.suppress(OSError):
-        file._file.close()
+    file._file = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115
+    assert "No space" in complaint(file.write, lines(1))
 
 
 def test_resume_parses_the_end_of_the_metrics_only(path, monkeypatch):
-    with MetricsFile(path) as file:
-        file.write(lines(*range(1, 1001)))
-        parsed = []
-        monkeypatch.setattr(
-            "tlite.training.metrics.parse_line",
-            lambda text: parsed.append(text) or parse_line(text),
-        )
-        file.truncate_after(998)
+    parsed, name = [], "tlite.training.metrics.parse_line"
+    write(path, *range(1, 1001))
+    monkeypatch.setattr(name, lambda text: parsed.append(text) or parse_line(text))
+    write(path, opened_at=998)
     assert len(parsed) == 3
-    assert [line["step"] for line in iterate_metrics(path)][-1] == 998
+    monkeypatch.undo()
+    assert read_metrics(path)[-1]["step"] == 998
 
 
 def test_without_locks_a_second_writer_is_noticed(path, monkeypatch):
@@ -88,12 +78,9 @@ def test_without_locks_a_second_writer_is_noticed(path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with MetricsFile(path) as first:
-        first.write(lines(1))
-        with MetricsFile(path) as second:
-            second.write(lines(2))
-        with pytest.raises(UserError, match="another process"):
-            first.write(lines(2))
+    with MetricsFile(path) as first, MetricsFile(path) as second:
+        second.write(lines(1))
+        assert "another process" in complaint(first.write, lines(2))
 
 
 @pytest.mark.parametrize("act", ["remove", "move", "replace"])
@@ -106,8 +93,7 @@ def test_a_removed_run_folder_is_a_user_error(tmp_path, act):
         if act == "replace":
             run.mkdir()
             (run / "metrics.jsonl").touch()
-        with pytest.raises(UserError, match="was removed"):
-            file.write(lines(2))
+        assert "was removed" in complaint(file.write, lines(2))
 
 
 FOREIGN = [
@@ -155,32 +141,17 @@ def test_training_lines_of_a_long_run_are_averaged_without_nulls(path):
     assert training[0]["loss_replicas"] == pytest.approx([(45 - 4) / 9, 6.5])
 
 
-replicas = st.integers(1, 4).flatmap(
-    lambda number: st.fixed_dictionaries(
-        {
-            name: st.lists(
-                st.floats(-100, 100) | st.just(float("nan")), min_size=number, max_size=number
-            ).map(np.array)
-            for name in ("loss", "accuracy")
-        }
-    )
-)
+FLOATS = st.floats(-100, 100) | st.just(float("nan"))
 
 
-@given(replicas)
-def test_selecting_a_replica_commutes_with_summarizing(losses):
-    line = {"step": 3, "split": "validation"}
-    for replica in range(len(losses["loss"])):
-        alone = {name: values[replica : replica + 1] for name, values in losses.items()}
-        expected = line | summarize_seeds(alone)
-        assert select_replica(line | summarize_seeds(losses), replica) == expected
+@given(st.lists(st.tuples(FLOATS, FLOATS), min_size=1, max_size=4))
+def test_selecting_a_replica_commutes_with_summarizing(rows):
+    def summarize(rows):
+        losses = dict(zip(("loss", "accuracy"), np.transpose(rows), strict=True))
+        return {"step": 3, "split": "validation"} | summarize_seeds(losses)
 
-
-@pytest.mark.filterwarnings("error")  # the loop has a warning of its own
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_line_is_json_whatever_the_loss(bad):
-    line = summarize_seeds({"loss": np.array([bad, 1e9]), "accuracy": np.array([0.0, 1.0])})
-    assert json.loads(json.dumps(line, allow_nan=False))["loss"] is None
+    for replica, row in enumerate(rows):
+        assert select_replica(summarize(rows), replica) == summarize([row])
 
 
 # Scores of examples
@@ -199,7 +170,9 @@ def test_example_scores_are_read_back_without_padding(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [EXAMPLES_FILE]
 
 
-def test_damaged_example_scores_are_detected_or_unchanged(tmp_path):
+def test_damaged_or_pickled_example_scores_are_detected(tmp_path):
+    assert read_example_scores(tmp_path) is None
+    np.savez(tmp_path / EXAMPLES_FILE, step=1, count=np.ones(1), loss=np.array([[{}]], object))
     assert read_example_scores(tmp_path) is None
     save_example_scores(tmp_path, 40, {"loss": LOSS, "count": COUNT})
     content, right = (tmp_path / EXAMPLES_FILE).read_bytes(), read_example_scores(tmp_path)
@@ -211,8 +184,3 @@ def test_damaged_example_scores_are_detected_or_unchanged(tmp_path):
             if scores is not None and set(scores.sums) == {"loss"}:
                 assert scores.step == right.step
                 np.testing.assert_array_equal(scores.sums["loss"], right.sums["loss"])
-
-
-def test_pickled_objects_are_not_read(tmp_path):
-    np.savez(tmp_path / EXAMPLES_FILE, step=1, count=np.ones(1), loss=np.array([[{}]], object))
-    assert read_example_scores(tmp_path) is None

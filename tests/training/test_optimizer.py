@@ -2,6 +2,7 @@ import dataclasses
 import functools
 import math
 import re
+from fnmatch import fnmatch
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,6 @@ from tlite.training import (
 from tlite.training.checkpoints import from_named, to_named
 from tlite.training.optimizers import (
     OPTIMIZERS,
-    decays,
     gradient_parameters,
     make_optimizer,
     parameter_rules,
@@ -33,11 +33,7 @@ from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
 
 CONFIG = TrainingConfig(
-    steps=100,
-    schedule="cosine",
-    warmup_steps=10,
-    final_learning_rate=0.1,
-    optimizer=AdamW(b2=0.99),
+    steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, optimizer=AdamW(b2=0.99)
 )
 
 
@@ -64,11 +60,6 @@ def test_a_schedule_warms_up_to_its_peak_and_decays(changes, rates):
     assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
 
 
-def test_schedule_free_has_no_schedule():
-    with pytest.raises(ValueError, match="must be constant, not cosine"):
-        TrainingConfig(optimizer="schedule_free", schedule="cosine")
-
-
 @functools.cache
 def drawn():
     """A small generator's parameters by name."""
@@ -89,43 +80,35 @@ def is_decayed(parameters):
 
 
 DECAY = {"weight_decay": 0.1, "mask": is_decayed}
+NO_DECAY = {"weight_decay": 0.0}
+ADAMW = functools.partial(optax.adamw, 0.1, 0.9, **DECAY)
+EXPECTED = [
+    ({}, ADAMW(0.99)),
+    ({"clip_norm": 0.5}, optax.chain(optax.clip_by_global_norm(0.5), ADAMW(0.99))),
+    ({"optimizer": "adamw"}, ADAMW(0.999)),
+    ({"optimizer": "lion"}, optax.lion(0.1, 0.9, 0.99, **DECAY)),
+    ({"optimizer": Lion(b2=0.98)}, optax.lion(0.1, 0.9, 0.98, **DECAY)),
+    ({"optimizer": "sgd"} | NO_DECAY, optax.sgd(0.1, momentum=0.9)),
+    (
+        {"optimizer": "adafactor"} | NO_DECAY,
+        optax.adafactor(0.1, multiply_by_parameter_scale=False),
+    ),
+    ({"optimizer": functools.partial(optax.adamw, b2=0.9, **NO_DECAY)}, ADAMW(0.9)),
+]
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, optax.adamw(0.1, 0.9, 0.99, **DECAY)),
-        (
-            {"clip_norm": 0.5},
-            optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(0.1, 0.9, 0.99, **DECAY)),
-        ),
-        ({"optimizer": "adamw"}, optax.adamw(0.1, 0.9, 0.999, **DECAY)),
-        ({"optimizer": "lion"}, optax.lion(0.1, 0.9, 0.99, **DECAY)),
-        ({"optimizer": Lion(b2=0.98)}, optax.lion(0.1, 0.9, 0.98, **DECAY)),
-        ({"optimizer": "sgd", "weight_decay": 0.0}, optax.sgd(0.1, momentum=0.9)),
-        (
-            {"optimizer": "adafactor", "weight_decay": 0.0},
-            optax.adafactor(0.1, multiply_by_parameter_scale=False),
-        ),
-        (
-            {"optimizer": functools.partial(optax.adamw, b2=0.9, weight_decay=0.0)},
-            optax.adamw(0.1, 0.9, 0.9, **DECAY),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "expected"), EXPECTED)
 def test_optimizers_are_those_of_optax(settings, expected):
     """Three updates at the learning rate 0.1."""
     parameters = drawn()
     ours = make_optimizer(dataclasses.replace(CONFIG, **{"weight_decay": 0.1, **settings}), 0.1)
+    both = ours, expected
 
     @jax.jit
     def update(gradient, states, parameters):
-        return [
-            optimizer.update(gradient, state, parameters)
-            for optimizer, state in zip((ours, expected), states, strict=True)
-        ]
+        return [o.update(gradient, s, parameters) for o, s in zip(both, states, strict=True)]
 
-    states = jax.jit(lambda p: (ours.init(p), expected.init(p)))(parameters)
+    states = jax.jit(lambda p: [optimizer.init(p) for optimizer in both])(parameters)
     for step in range(3):
         results = jax.device_get(update(gradients(parameters, step), states, parameters))
         (updates, right), states = zip(*results, strict=True)
@@ -145,69 +128,52 @@ def first_update(config, parameters=None):
 
 
 def test_muon_makes_matrices_of_blocks_orthogonal_also_in_stacks():
-    config, name = dataclasses.replace(CONFIG, optimizer="muon"), "blocks.0.experts"
-    updates = first_update(config) | first_update(config, {name: jnp.ones((3, 8, 4))})
-    for name, a in updates.items():
-        if name.startswith("blocks") and name.endswith(("kernel", "experts")):
-            values = np.linalg.svd(a / (0.2 * max(a.shape[-2:]) ** 0.5), compute_uv=False)
-            assert 0.5 < values.min() <= values.max() < 1.5
+    """All other parameters get the updates of AdamW."""
+    muon = dataclasses.replace(CONFIG, optimizer="muon", weight_decay=0.1)
+    updates = first_update(muon)
+    adamw = first_update(dataclasses.replace(muon, optimizer="adamw"))
+    kernels = {name for name in updates if not np.array_equal(updates[name], adamw[name])}
+    assert kernels == {n for n in updates if n.endswith("kernel") and n.startswith("blocks")}
+    no_decay = dataclasses.replace(muon, weight_decay=0.0)
+    stack = first_update(no_decay, {"blocks.0.experts": jnp.ones((3, 8, 4))})
+    for a in (stack | {name: first_update(no_decay)[name] for name in kernels}).values():
+        values = np.linalg.svd(a / (0.2 * max(a.shape[-2:]) ** 0.5), compute_uv=False)
+        assert 0.5 < values.min() <= values.max() < 1.5
 
 
 def test_matrices_of_a_users_layer_have_the_rules_of_a_kernel():
-    names = {"hidden.kernel": (8, 32), "matrix": (8, 32), "experts": (3, 8, 32), "taps": (3, 8)}
-    arrays = {f"blocks.0.feed_forward.{n}": jnp.ones(shape) for n, shape in names.items()}
+    """Tables, biases, norms and other arrays stay in float32, the head is left to AdamW."""
+    shapes = {"matrix": (8, 32), "experts": (3, 8, 32), "taps": (3, 8)}
+    custom = {f"blocks.0.feed_forward.{n}": jnp.ones(shape) for n, shape in shapes.items()}
     training = TrainingConfig(optimizer="muon", precision="mixed", weight_decay=0.1)
-    *matrices, taps = parameter_rules(training, arrays).values()
-    assert {*matrices} == {"bfloat16, muon, decay 0.1"}
-    assert taps == "float32, adamw, decay 0.1"
-    dtypes = [a.dtype for a in with_precision(arrays, "mixed").values()]
-    assert dtypes == 3 * [jnp.bfloat16] + [jnp.float32]
-
-
-def test_muon_leaves_tables_the_head_biases_and_norms_to_adamw():
-    parameters = drawn()
-    muon, adamw = (
-        first_update(dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1))
-        for name in ("muon", "adamw")
-    )
-    same = {name for name in parameters if np.array_equal(muon[name], adamw[name])}
-    kernels = {n for n in parameters if n.endswith("kernel") and n.startswith("blocks")}
-    assert kernels
-    assert same == parameters.keys() - kernels
-
-
-def test_only_matrices_and_tables_decay_also_in_stacks():
-    stacked = {
-        "blocks.attention_norm.scale": 2,
-        "blocks.attention.query.bias": 2,
-        "blocks.attention.query.kernel": 3,
-        "blocks.feed_forward.custom.power": 2,
-        "embedding.table": 2,
-        "custom.temperature": 1,
-    }
-    decayed = {name for name, ndim in stacked.items() if decays(name, np.zeros((2,) * ndim))}
-    assert decayed == {"blocks.attention.query.kernel", "embedding.table"}
+    rules = parameter_rules(training, arrays := drawn() | custom)
+    ends = "kernel", "matrix", "experts"
+    matrices = {n for n in arrays if n.startswith("blocks.") and n.endswith(ends)}
+    assert {n for n, rule in rules.items() if rule == "bfloat16, muon, decay 0.1"} == matrices
+    assert rules["blocks.0.feed_forward.taps"] == "float32, adamw, decay 0.1"
+    mixed = with_precision(arrays, "mixed")
+    is_mixed = {n for n, a in mixed.items() if a.dtype == jnp.bfloat16}
+    assert is_mixed == matrices | {"head.kernel"}
+    assert {a.dtype for a in with_precision(mixed, "float32").values()} == {np.dtype("float32")}
 
 
 def test_adafactor_treats_stacked_blocks_like_separate_ones():
     """More blocks than a matrix has rows; the gradients of blocks differ in scale."""
-    rng, shape = np.random.default_rng(0), (6, 4, 5)
     scale = np.geomspace(1e-3, 1e3, 6)[:, None, None]
-    stacked, gradient = jnp.ones(shape), jnp.float32(scale * rng.normal(size=shape))
+    gradient = jnp.float32(scale * np.random.default_rng(0).normal(size=(6, 4, 5)))
     optimizer = Adafactor(min_dim_size_to_factor=2)(0.1)
 
-    def updates(parameters, gradients):
+    def update(name, gradient):
+        parameters = {name: jnp.ones_like(gradient)}
         state = optimizer.init(parameters)
         for factor in (1.0, 2.0):
-            scaled = {name: factor * a for name, a in gradients.items()}
-            result, state = optimizer.update(scaled, state, parameters)
-        return result
+            result, state = optimizer.update({name: factor * gradient}, state, parameters)
+        return result[name]
 
-    found = updates({"blocks.query.kernel": stacked}, {"blocks.query.kernel": gradient})
+    updates = update("blocks.query.kernel", gradient)
     for i in (0, 5):
-        name = f"blocks.{i}.query.kernel"
-        expected = updates({name: stacked[i]}, {name: gradient[i]})[name]
-        np.testing.assert_allclose(found["blocks.query.kernel"][i], expected, rtol=1e-5)
+        expected = update(f"blocks.{i}.query.kernel", gradient[i])
+        np.testing.assert_allclose(updates[i], expected, rtol=1e-5)
 
 
 def test_schedule_free_is_that_of_optax():
@@ -258,45 +224,34 @@ MODEL = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_
 TOKENS = jnp.arange(64) % 7
 
 
-def trained(**changes):
-    config = TrainingConfig(batch_size=4, learning_rate=1e-2, weight_decay=0.1, **changes)
-    trainer = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
+def make_trainer(**settings):
+    config = TrainingConfig(**settings)
+    return Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
+
+
+LORA = {"low_rank": LowRank("*.attention.*", rank=2), "trainable": "*.lora_*"}
+QUERY = {"trainable": "*.query.* head.*"}
+
+
+@pytest.mark.parametrize(
+    "settings", [QUERY, QUERY | {"optimizer": "muon"}, QUERY | {"optimizer": optax.sgd}, LORA]
+)
+def test_frozen_parameters_stay_and_have_no_optimizer_state(settings):
+    trainer = make_trainer(batch_size=4, learning_rate=1e-2, weight_decay=0.1, **settings)
     state = trainer.init()
     before = {name: np.asarray(a) for name, a in state.parameters.items()}
-    state, history = trainer.train(state, 0, 3)
+    state, _ = trainer.train(state, 0, 3)
     changed = {n for n, a in state.parameters.items() if not np.array_equal(a, before[n])}
-    return trainer, state, changed, history
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "muon", optax.sgd])
-def test_frozen_parameters_stay_and_have_no_optimizer_state(optimizer):
-    _, state, changed, _ = trained(optimizer=optimizer, trainable="*.query.* head.*")
-    names = {n for n in state.parameters if ".query." in n or n.startswith("head.")}
-    assert changed == names
+    patterns = settings["trainable"].split()
+    assert changed == {n for n in before if any(fnmatch(n, pattern) for pattern in patterns)}
     slots = jax.tree_util.tree_flatten_with_path(state.optimizer)[0]
-    keys = {path[-1].key for path, _ in slots if hasattr(path[-1], "key")}
-    assert keys <= names
-
-
-def test_low_rank_updates_train_beside_frozen_matrices():
-    low_rank = LowRank("*.attention.*", rank=2)
-    trainer, state, changed, _ = trained(low_rank=low_rank, trainable="*.lora_*")
-    assert changed
-    assert all(".lora_" in name for name in changed)
-    model = trainer.models(state.parameters)[0]
-    name = "blocks.0.attention.query."
-    a, b, kernel = (
-        np.asarray(state.parameters[name + n][0]) for n in ("lora_a", "lora_b", "kernel")
-    )
-    merged = named_arrays(model)[f"{name}kernel"]
-    np.testing.assert_allclose(merged, kernel + 16.0 / 2 * (a @ b), rtol=1e-5, atol=1e-6)
+    assert {path[-1].key for path, _ in slots if hasattr(path[-1], "key")} <= changed
 
 
 @pytest.mark.parametrize("word", OPTIMIZERS)
 def test_every_optimizer_learns_a_sequence_and_is_saved(word):
     rate = {"sgd": 0.3, "lion": 3e-3}.get(word, 2e-2)
-    config = TrainingConfig(batch_size=8, learning_rate=rate, optimizer=word)
-    trainer = Trainer(generator_task(MODEL), config, TOKENS, jax.local_devices()[:1])
+    trainer = make_trainer(batch_size=8, learning_rate=rate, optimizer=word)
     state, history = trainer.train(trainer.init(), 0, 60)
     assert history["loss"][-1, 0] < 0.8 * history["loss"][0, 0]
     named = to_named(state)
@@ -305,39 +260,24 @@ def test_every_optimizer_learns_a_sequence_and_is_saved(word):
     jax.tree.map(np.testing.assert_array_equal, state.optimizer, restored.optimizer)
 
 
-@pytest.mark.parametrize("group", [{}, {"groups": (ParameterGroup("head.*", weight_decay=0.1),)}])
-def test_weight_decay_of_a_function_and_of_the_config_is_refused(group):
-    own, none = optax.adamw, functools.partial(optax.adamw, weight_decay=0.0)
-    TrainingConfig(optimizer=own)
-    decay = {} if group else {"weight_decay": 0.1}
-    TrainingConfig(optimizer=none, **decay, **group)
-    with pytest.raises(ValueError, match="adamw of optax has weight_decay=0"):
-        TrainingConfig(optimizer=own, **decay, **group)
-
-
-def test_a_parameters_rule_names_a_partial_and_its_decay():
-    config = TrainingConfig(optimizer=functools.partial(optax.adamw, b2=0.95))
-    rules = parameter_rules(config, drawn())
-    assert rules["head.bias"] == "float32, adamw of optax (b2=0.95), decay 0.0001"
+def test_weight_decay_of_a_function_is_not_that_of_the_config():
+    """A function's own default is refused where the config or a group has another."""
+    head = (ParameterGroup("head.*", weight_decay=0.1),)
+    TrainingConfig(optimizer=optax.adamw)
+    for settings in ({"weight_decay": 0.1}, {"groups": head}):
+        TrainingConfig(optimizer=functools.partial(optax.adamw, weight_decay=0.0), **settings)
+        with pytest.raises(ValueError, match="adamw of optax has weight_decay=0"):
+            TrainingConfig(optimizer=optax.adamw, **settings)
 
 
 def test_initial_values_are_drawn_by_word_and_group():
     zeros, query = jax.nn.initializers.zeros, "blocks.0.attention.query.kernel"
-    groups = (
-        ParameterGroup("head.*", init=zeros),
-        ParameterGroup("*_norm.scale", init=zeros),
-        ParameterGroup("blocks.0.attention.query.*", init="default"),
-    )
-    config = TrainingConfig(init="gpt2", groups=groups, seeds=2)
-    task = generator_task(MODEL)
-    state, plain = (
-        Trainer(task, c, TOKENS, jax.local_devices()[:1]).init()
-        for c in (config, TrainingConfig(seeds=2))
-    )
-    assert not np.asarray(state.parameters["head.kernel"]).any()
-    assert not np.asarray(state.parameters["head.bias"]).any()
-    assert not np.asarray(state.parameters["blocks.0.attention_norm.scale"]).any()
-    np.testing.assert_array_equal(state.parameters[query], plain.parameters[query])
-    kernel = np.asarray(state.parameters["blocks.0.feed_forward.hidden.kernel"])
+    inits = {"head.*": zeros, "*_norm.scale": zeros, "blocks.0.attention.query.*": "default"}
+    groups = tuple(ParameterGroup(pattern, init=init) for pattern, init in inits.items())
+    arrays = make_trainer(init="gpt2", groups=groups, seeds=2).init().parameters
+    for name in ("head.kernel", "head.bias", "blocks.0.attention_norm.scale"):
+        assert not np.asarray(arrays[name]).any()
+    np.testing.assert_array_equal(arrays[query], make_trainer(seeds=2).init().parameters[query])
+    kernel = np.asarray(arrays["blocks.0.feed_forward.hidden.kernel"])
     assert np.std(kernel) == pytest.approx(0.02, rel=0.2)
     assert not np.array_equal(kernel[0], kernel[1])

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,9 +32,6 @@ def create(folder, experiment=EXPERIMENT, tokenizer=None, **options):
     return create_run(folder, experiment, data, tokenizer or CharTokenizer(TEXT), **options)
 
 
-# Create and open
-
-
 def test_a_created_run_opens_as_it_was(tmp_path):
     run = create(tmp_path / "run")
     assert open_run(tmp_path / "run", GeneratorExperiment) == run
@@ -43,16 +39,8 @@ def test_a_created_run_opens_as_it_was(tmp_path):
     assert tokenizer.characters == CharTokenizer(TEXT).characters
     names = {"config.json", "tokenizer.json", "checkpoints"}
     assert {path.name for path in run.path.iterdir()} == names
+    assert "can't write" in complaint(create, tmp_path / "run")  # it is never replaced
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_a_named_folder_that_exists_is_refused(tmp_path):
-    path = tmp_path / "a" / "run"
-    assert run_dir.new_folder("novel", path) == path
-    create(path)
-    assert f"tlite train --resume {path}" in complaint(run_dir.new_folder, "novel", path)
-    assert "can't write" in complaint(create, path)  # it has appeared since
-    assert [path.name for path in path.parent.iterdir()] == ["run"]
 
 
 def test_folders_created_in_the_same_second_are_different(tmp_path, monkeypatch):
@@ -66,32 +54,16 @@ def test_folders_created_in_the_same_second_are_different(tmp_path, monkeypatch)
     assert all(open_run(folder, Experiment).path == folder for folder in runs)
 
 
-def full_disk():
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    ("action", "error"), [(None, None), (interrupt, KeyboardInterrupt), (full_disk, UserError)]
-)
-def test_a_run_appears_complete_or_not_at_all(tmp_path, action, error):
-    class Watching(CharTokenizer):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+def test_a_run_appears_complete_or_not_at_all(tmp_path, error):
+    class Failing(CharTokenizer):
         def save(self, path):
-            assert not (tmp_path / "run").exists()
             super().save(path)
-            if action:
-                action()
+            raise error
 
-    if error:
-        with pytest.raises(error):
-            create(tmp_path / "run", tokenizer=Watching(TEXT))
-        assert list(tmp_path.iterdir()) == []
-    else:
-        create(tmp_path / "run", tokenizer=Watching(TEXT))
-        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    with pytest.raises((KeyboardInterrupt, UserError)):
+        create(tmp_path / "run", tokenizer=Failing(TEXT))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_config_that_could_not_be_read_back_is_refused(tmp_path):
@@ -109,9 +81,7 @@ def test_changed_source_and_libraries_are_warned_of(tmp_path, capsys):
     content = json.loads((folder / "config.json").read_text())
     versions = content["made_with"]
     assert versions["jax"] == jax.__version__
-    packages = [name for name in versions if name.startswith("tlite/")]
-    assert {"tlite/functional", "tlite/runs", "tlite/decoding"} <= {*packages}
-    assert all((run_dir.PACKAGE.parent / package).is_dir() for package in packages)
+    assert {"tlite/functional", "tlite/runs", "tlite/decoding"} <= versions.keys()
     open_run(folder, Experiment)
     assert capsys.readouterr().err == ""
     changed = versions | {"tlite/functional": "0", "jax": "0.1.2"}
@@ -119,11 +89,6 @@ def test_changed_source_and_libraries_are_warned_of(tmp_path, capsys):
     open_run(folder, Experiment)
     (warning,) = capsys.readouterr().err.splitlines()
     assert f"warning: jax (was 0.1.2), tlite/functional changed since {folder} " in warning
-
-
-def test_a_folder_that_cannot_be_created_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert str(tmp_path / "file") in complaint(run_dir.new_folder, "x", tmp_path / "file" / "run")
 
 
 FIELDS = "a field is missing or invalid"
@@ -149,13 +114,10 @@ def edit(value, *path):
         (lambda text: "\udcff\udcfe\0", "can't decode"),  # bytes that are no text
         (lambda text: "[" * 100_000 + "]" * 100_000, FIELDS),
         (lambda text: "{}", FIELDS),
-        (lambda text: text.replace('"steps"', '"colour"'), "no field colour"),
         (edit("ClassifierExperiment", "experiment", "kind"), "ClassifierExperiment"),
         (edit(5, "experiment", "kind"), FIELDS),
-        (edit({}, "experiment", "data"), "data: expected"),
         (edit([1] * 9999, "experiment", "model"), "model: expected"),
         (edit(10**400, "experiment", "training", "learning_rate"), "learning_rate: expected float"),
-        (edit(1.5, "experiment", "training", "steps"), "steps: expected int"),
         (edit(None, "data"), FIELDS),
         (edit(None, "tokenizer"), FIELDS),
         (edit({"file": 5, "sha256": ""}, "tokenizer"), FIELDS),
@@ -205,9 +167,6 @@ def test_a_folder_without_a_run_is_named(tmp_path, monkeypatch):
     assert "one of its runs (a)" in complaint(open_run, study, GeneratorExperiment)
 
 
-# Find
-
-
 def make_study(folder, runs):
     variants = [{"name": run.name, "run": run.name} for run in runs]
     write(folder / "study.json", {"name": "tiny", "variants": variants})
@@ -230,8 +189,6 @@ def test_runs_and_studies_are_listed_newest_first(tmp_path):
 
 def test_a_folder_of_runs_means_its_newest_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
-        find_run("latest")
     one = make_run(Path("runs/demo/one"), 30)
     two = make_run(Path("runs/demo/two"), 20)
     other = make_run(Path("runs/other/three"), 10, kind="ClassifierExperiment")
@@ -246,23 +203,15 @@ def test_a_folder_of_runs_means_its_newest_run(tmp_path, monkeypatch):
     assert find_run("runs/demo") == two
     assert find_run("runs/demo", studies=True) == find_run("runs/demo/study")
     assert find_run("runs/demo/study") == Path("runs/demo/study")
-    shutil.rmtree("runs/other")
-    with pytest.raises(UserError, match="there is no latest classifier's run"):
-        find_run("latest", kind="classifier")
 
 
 def test_damaged_runs_are_listed_and_never_the_newest(tmp_path):
-    intact = make_run(tmp_path / "intact", 99)
-    for name, content in {
-        "cut": '{"experiment": ',
-        "list": "[]",
-        "deep": "[" * 100_000,
-        "incomplete": {"experiment": {"kind": "GeneratorExperiment"}},
-        "odd": {"experiment": {"kind": [], "name": 1, "training": {"steps": "x"}}},
-        "infinite": '{"experiment": {"kind": "x", "name": "x", "training": {"steps": Infinity}}}',
-    }.items():
-        write(tmp_path / name / "config.json", content)
-        assert summarize_run(tmp_path / name).kind == "damaged"
+    intact, config = make_run(tmp_path / "intact", 99), {"kind": [], "name": 1}
+    infinite = '{"experiment": {"kind": "x", "name": "x", "training": {"steps": Infinity}}}'
+    incomplete = {"kind": "GeneratorExperiment"}, config | {"training": {"steps": "x"}}
+    damaged = ["{", "[]", "[" * 100_000, infinite, *({"experiment": e} for e in incomplete)]
+    for number, content in enumerate(damaged):
+        write(tmp_path / str(number) / "config.json", content)
     write(tmp_path / "no config" / "metrics.jsonl", "")
     write(tmp_path / "study" / "study.json", {"variants": 3})
     kinds = [run.kind for run in find_runs(tmp_path)]

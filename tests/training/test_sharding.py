@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from types import SimpleNamespace
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
+from tests.helpers.complaints import complaint
 from tlite.data import BuiltinText
 from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
@@ -61,37 +63,23 @@ def test_models_of_268_million_parameters_are_sharded():
 
 
 def test_fsdp_divides_the_longest_divisible_dimension():
-    shapes = {
-        "blocks.0.attention.query.kernel": (1600, 1600),
-        "blocks.0.feed_forward.hidden.kernel": (1600, 6400),
-        "blocks.0.feed_forward.output.kernel": (6400, 1600),
-        "blocks.0.feed_forward.output.bias": (1600,),
-        "decoder.blocks.attention.query.kernel": (64, 1600, 1600),
-        "decoder.blocks.feed_forward.output.bias": (64, 1600),
-        "embedding.table": (50304, 1600),
-        "odd_rows": (50257, 1600),
-        "odd": (511, 511),
+    expected = {
+        "blocks.0.attention.query.kernel": ((1600, 1600), ("data", None)),
+        "blocks.0.feed_forward.hidden.kernel": ((1600, 6400), (None, "data")),
+        "blocks.0.feed_forward.output.kernel": ((6400, 1600), ("data", None)),
+        "blocks.0.feed_forward.output.bias": ((1600,), (None,)),
+        "decoder.blocks.attention.query.kernel": ((64, 1600, 1600), (None, "data", None)),
+        "decoder.blocks.feed_forward.output.bias": ((64, 1600), (None, None)),
+        "embedding.table": ((50304, 1600), ("data", None)),
+        "odd_rows": ((50257, 1600), (None, "data")),
+        "odd": ((511, 511), (None, None)),
     }
-    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    shapes = {n: jax.ShapeDtypeStruct(shape, jnp.float32) for n, (shape, _) in expected.items()}
     mesh = AbstractMesh((1, 64), ("replica", "data"))
-    assert partition(shapes, mesh) == {
-        "blocks.0.attention.query.kernel": PartitionSpec("data", None),
-        "blocks.0.feed_forward.hidden.kernel": PartitionSpec(None, "data"),
-        "blocks.0.feed_forward.output.kernel": PartitionSpec("data", None),
-        "blocks.0.feed_forward.output.bias": PartitionSpec(None),
-        "decoder.blocks.attention.query.kernel": PartitionSpec(None, "data", None),
-        "decoder.blocks.feed_forward.output.bias": PartitionSpec(None, None),
-        "embedding.table": PartitionSpec("data", None),
-        "odd_rows": PartitionSpec(None, "data"),
-        "odd": PartitionSpec(None, None),
-    }
+    assert partition(shapes, mesh) == {n: PartitionSpec(*axes) for n, (_, axes) in expected.items()}
     assert unsharded_arrays(shapes, mesh) == ["odd"]
-    assert not any(
-        any(spec) for spec in partition(shapes, AbstractMesh((1, 1), mesh.axis_names)).values()
-    )
-
-
-# Memory
+    alone = partition(shapes, AbstractMesh((1, 1), mesh.axis_names))
+    assert not any(any(spec) for spec in alone.values())
 
 
 @pytest.mark.parametrize(
@@ -107,41 +95,34 @@ def test_fsdp_divides_the_longest_divisible_dimension():
 def test_a_lack_of_memory_is_an_error_with_both_sizes(model, training, words):
     task = generator_task(dataclasses.replace(MODEL, **model))
     trainer = Trainer(task, dataclasses.replace(TRAINING, **training), TOKENS)
-    with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
-        trainer.compile()
+    assert re.search(words + r".*and [\d,.]+ GiB are free$", complaint(trainer.compile))
 
 
-def test_the_check_of_memory_counts_the_data(monkeypatch):
+def test_the_check_of_memory_counts_the_data(monkeypatch, tmp_path):
     trainer = Trainer(generator_task(MODEL), TRAINING, np.zeros(2**20, np.int32), jax.devices()[:1])
-    monkeypatch.setattr(sharding, "free_memory", lambda: 2**22 - 1)
-    with pytest.raises(UserError, match="would need"):
-        trainer.check_fits()
     monkeypatch.setattr(sharding, "free_memory", lambda: 2**22 + 2**20)
     trainer.check_fits()
-
-
-def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
-    model = dataclasses.replace(MODEL, vocabulary_size=0)
-    training = dataclasses.replace(TRAINING, batch_size=10**9)
-    experiment = GeneratorExperiment("large", BuiltinText(), model, training)
-    with pytest.raises(UserError, match=r"training with a batch of .* would need"):
-        Run.create(experiment, tmp_path / "run")
+    monkeypatch.setattr(sharding, "free_memory", lambda: 2**22 - 1)
+    assert "would need" in complaint(trainer.check_fits)
+    # A run that does not fit leaves no folder.
+    model = dataclasses.replace(MODEL, vocabulary_size=0, width=2**10)
+    large = GeneratorExperiment("large", BuiltinText(), model, TRAINING)
+    assert "would need" in complaint(Run.create, large, tmp_path / "run")
     assert not [*tmp_path.iterdir()]
 
 
 def test_devices_of_a_cpu_share_its_memory(monkeypatch):
-    cpu = SimpleNamespace(platform="cpu")
+    """A GPU has its own; that of a TPU is unknown."""
     monkeypatch.setattr(sharding, "free_memory", lambda: 2**30)
-    check_fits("it", 2**30, [cpu])
-    with pytest.raises(UserError, match=r"it would need 2\.0 GiB of memory, and 1\.0 GiB are free"):
-        check_fits("it", 2**30, [cpu, cpu])
-    gpu = SimpleNamespace(
-        platform="gpu", memory_stats=lambda: {"bytes_limit": 2**31, "bytes_in_use": 2**30}
+    memory = {"gpu": {"bytes_limit": 2**31, "bytes_in_use": 2**30}, "tpu": None, "cpu": None}
+    cpu, gpu, tpu = (
+        SimpleNamespace(platform=name, memory_stats=lambda name=name: memory[name])
+        for name in ("cpu", "gpu", "tpu")
     )
-    check_fits("it", 2**30, [gpu, gpu])
-    with pytest.raises(UserError, match=r"1\.0 GiB are free"):
-        check_fits("it", 2**30 + 1, [gpu])
-    check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
+    for size, devices in ((2**30, [cpu]), (2**30, [gpu, gpu]), (2**60, [tpu])):
+        check_fits("it", size, devices)
+    for size, devices in ((2**30, [cpu, cpu]), (2**30 + 1, [gpu])):
+        assert "and 1.0 GiB are free" in complaint(check_fits, "it", size, devices)
 
 
 def test_free_memory_is_the_machines_or_its_control_groups(monkeypatch, tmp_path):
@@ -174,5 +155,5 @@ def test_free_memory_is_the_machines_or_its_control_groups(monkeypatch, tmp_path
     ],
 )
 def test_a_failed_allocation_is_a_user_error_and_a_bug_is_not(error, expected):
-    with pytest.raises(expected, match=r"a bug|memory for a step"), out_of_memory("a step"):
+    with pytest.raises(expected), out_of_memory("a step"):
         raise error

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.arrays import host_copy
-from tlite.models import FeedForward, Seq2Seq, Seq2SeqConfig
+from tlite.models import FeedForward, Seq2SeqConfig
 from tlite.text.subwords import END_ID, START_ID, pad_tokens
 from tlite.training import CrossEntropy, Trainer, TrainingConfig
 from tlite.training.loop import validate
 from tlite.training.tasks import (
-    Bucket,
     best_lengths,
     in_batches,
     make_buckets,
@@ -52,9 +51,6 @@ def rows_of(side):
     return [tuple(row[row != 0].tolist()) for row in np.asarray(side).reshape(-1, side.shape[-1])]
 
 
-# Buckets
-
-
 def padding(lengths, bounds):
     return sum(min(b for b in bounds if b >= length) - length for length in lengths)
 
@@ -86,60 +82,32 @@ def test_buckets_hold_every_pair_once_with_padding_after_it(number, buckets, see
     assert padding_share(made, 0) == pytest.approx(1 - share)
 
 
-# Batches of training
-
-
 def task_of(buckets, batch_tokens=16, **options):
     return translator_task(MODEL, [b.source.shape for b in buckets], batch_tokens, **options)
-
-
-@functools.cache
-def drawing(batch_tokens, num_buckets, num_pairs):
-    """Return the buckets, and compiled functions of a key and the number of a batch."""
-    data = make_buckets(*pairs(num_pairs), num_buckets)
-    on_device = jax.tree.map(jnp.asarray, data)
-    buckets = task_of(data, batch_tokens).buckets
-    draws = [jax.jit(functools.partial(draw, on_device)) for draw in buckets.draws]
-    return data, jax.jit(functools.partial(buckets.choose, on_device)), draws
-
-
-def epochs(number, *, seed=0, batch_tokens=16, num_buckets=3, num_pairs=25):
-    """Return the pairs that are drawn in each epoch, batch by batch, and all pairs."""
-    data, choose, draws = drawing(batch_tokens, num_buckets, num_pairs)
-    key = jax.random.key(seed)
-    shapes = [bucket.source.shape for bucket in data]
-    total = sum(-(-rows // (batch_tokens // length)) for rows, length in shapes)
-    drawn = []
-    for index in range(number * total):
-        bucket = int(choose(key, index))
-        source, target = map(np.asarray, draws[bucket](key, index))
-        assert source.shape == (batch_tokens // shapes[bucket][1], shapes[bucket][1])
-        assert target.shape == (source.shape[0], source.shape[1] + 1)
-        is_pair = target.any(-1)
-        drawn.append(list(zip(rows_of(source[is_pair]), rows_of(target[is_pair]), strict=True)))
-    every = [pair for b in data for pair in zip(*map(rows_of, b), strict=True)]
-    return [drawn[i * total : (i + 1) * total] for i in range(number)], every
 
 
 @pytest.mark.parametrize(
     ("batch_tokens", "num_buckets", "num_pairs"), [(16, 3, 25), (8, 2, 10), (100, 1, 7)]
 )
 def test_every_pair_comes_once_an_epoch(batch_tokens, num_buckets, num_pairs):
-    sizes = {"batch_tokens": batch_tokens, "num_buckets": num_buckets, "num_pairs": num_pairs}
-    drawn, every = epochs(3, **sizes)
-    for epoch in drawn:
-        assert sorted(itertools.chain(*epoch)) == sorted(every)
-
-
-def test_the_order_depends_on_epoch_and_seed():
-    (first, second), _ = epochs(2)
-    (again,), _ = epochs(1)
-    (other,), _ = epochs(1, seed=1)
-    assert first == again
-    assert first != second
-    assert first != other
-    lengths = [[max(len(s) for s, _ in batch) for batch in epoch] for epoch in (first, second)]
-    assert lengths[0] != lengths[1]
+    """In an order that depends on the epoch and the seed."""
+    data = jax.tree.map(jnp.asarray, make_buckets(*pairs(num_pairs), num_buckets))
+    buckets = task_of(data, batch_tokens).buckets
+    choose, draws = jax.jit(buckets.choose), [jax.jit(draw) for draw in buckets.draws]
+    shapes = [bucket.source.shape for bucket in data]
+    total = sum(-(-rows // (batch_tokens // length)) for rows, length in shapes)
+    drawn = []
+    for seed, index in [*itertools.product([0], range(3 * total)), *((1, i) for i in range(total))]:
+        bucket = int(choose(data, jax.random.key(seed), index))
+        source, target = draws[bucket](data, jax.random.key(seed), index)
+        assert source.shape == (batch_tokens // shapes[bucket][1], shapes[bucket][1])
+        assert target.shape == (source.shape[0], source.shape[1] + 1)
+        both = zip(rows_of(source), rows_of(target), strict=True)
+        drawn.append([pair for pair in both if pair[1]])
+    epochs = [list(itertools.chain(*drawn[i : i + total])) for i in range(0, 4 * total, total)]
+    every = [pair for bucket in data for pair in zip(*map(rows_of, bucket), strict=True)]
+    assert [sorted(epoch) for epoch in epochs] == [sorted(every)] * 4
+    assert len({str(epoch) for epoch in epochs}) == 4
 
 
 def test_a_batch_that_holds_no_sentence_is_an_error():
@@ -147,14 +115,6 @@ def test_a_batch_that_holds_no_sentence_is_an_error():
     with pytest.raises(ValueError, match="7 tokens does not hold a sentence of 8"):
         task_of(data, 7)
     assert task_of(data, 8, num_devices=4)
-
-
-# Losses
-
-
-@pytest.fixture(scope="module")
-def model():
-    return jax.jit(lambda: Seq2Seq(MODEL, rng=jax.random.key(3)))()
 
 
 logits_of = jax.jit(lambda model, source, target: model(source, target))
@@ -173,39 +133,18 @@ def losses_by_hand(model, sources, targets, smoothing=0.0):
     return values, hits
 
 
-def test_the_loss_is_summed_over_tokens_and_not_over_padding(model):
-    sources, targets = pairs(6)
-    (bucket,) = make_buckets(sources, targets, 1)
-    empty = Bucket(*(np.pad(side, [(0, 2), (0, 0)]) for side in bucket))
-    batch = jax.tree.map(jnp.asarray, tuple(empty))
-    expected, _ = losses_by_hand(model, sources, targets, 0.2)
-    task = task_of((bucket,), 100)
-    loss = functools.partial(task.loss, token_loss=CrossEntropy(0.2))
-    total, count = jax.jit(loss)(model, batch, None)["loss"]
-    assert float(total) == pytest.approx(sum(expected), rel=1e-5)
-    assert float(count) == len(expected) == sum(len(target) - 1 for target in targets)
-
-
-# Training
-
-
 @functools.cache
 def make_trainer(devices=1, num_buckets=2, model=HIDDEN_DROPOUT, **changes):
     """Return a trainer, compiled once for all of its runs."""
     data = jax.tree.map(jnp.asarray, make_buckets(*pairs(24), num_buckets))
     training = dataclasses.replace(TRAINING, **changes)
     task = translator_task(
-        model,
-        [bucket.source.shape for bucket in data],
-        training.batch_size,
-        num_devices=devices,
+        model, [bucket.source.shape for bucket in data], training.batch_size, num_devices=devices
     )
     return Trainer(task, training, data, jax.local_devices()[:devices])
 
 
-@functools.cache
-def start_of(trainer):
-    return host_copy(trainer.init())
+start_of = functools.cache(lambda trainer: host_copy(trainer.init()))
 
 
 def run(trainer, like=None):
@@ -231,8 +170,8 @@ def test_a_seed_alone_on_one_device_trains_as_among_two_on_four():
 
 
 @pytest.mark.parametrize("size", [64, 3])
-def test_validation_means_are_those_computed_by_hand(size):
-    """Label smoothing is in the training loss only."""
+def test_losses_of_training_and_validation_are_those_by_hand(size):
+    """Padding is in neither, label smoothing in the training loss only."""
     every, trainer = pairs(11), make_trainer(**TOGETHER)
     parameters = trainer.place(start_of(trainer)).parameters
     batches = in_batches(tuple(map(pad_tokens, every)), size, trainer.num_shards)
@@ -241,6 +180,12 @@ def test_validation_means_are_those_computed_by_hand(size):
         losses, hits = losses_by_hand(model, *every)
         assert means["loss"][seed] == pytest.approx(np.mean(losses), abs=1e-5)
         assert means["accuracy"][seed] == pytest.approx(np.mean(hits))
+    (bucket,) = make_buckets(*every, 1)
+    batch = tuple(jnp.pad(side, [(0, 2), (0, 0)]) for side in bucket)
+    loss = functools.partial(trainer.task.loss, token_loss=CrossEntropy(0.3))
+    expected, _ = losses_by_hand(model, *every, 0.3)
+    total, count = jax.jit(loss)(model, batch, None)["loss"]
+    assert (float(total), int(count)) == (pytest.approx(sum(expected), rel=1e-5), len(expected))
 
 
 @pytest.mark.parametrize(("devices", "size", "accumulate"), [(4, 2, 12), (3, 8, 3)])
