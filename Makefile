@@ -19,7 +19,7 @@ help:
 	@echo "make test               the tests; make test-all: also the system tests"
 	@echo "make test-newest        the numerical tests on the newest installed Python"
 	@echo "make test-versions      the tests with other versions of Python and packages"
-	@echo "make attack             kill and damage runs for MINUTES=15, from SEED=0"
+	@echo "make attack             kill and resume runs for MINUTES=15, from SEED=0"
 	@echo "make mutation           count random changes of the code that no test detects (hours)"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"

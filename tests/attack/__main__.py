@@ -1,8 +1,8 @@
 """Attack tlite: `python -m tests.attack --minutes 15 --seed 0`, or repeat a single case.
 
-Cases kill runs, studies and processes of one run, and damage files, in turn. The seed, the part and
-the number of a case decide what it does. A case that finds a fault keeps its folder, where the file
-`commands` lists what was run.
+Cases kill runs, studies and processes of one run in turn. The seed, the part and the number of a
+case decide what it does. A case that finds a fault keeps its folder, where the file `commands`
+lists what was run.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.attack.processes import Fault, make_environment
 
-PARTS = "kills", "several", "damage", "study"
+PARTS = "kills", "several", "study"
 
 
 def main() -> int:
@@ -70,13 +70,13 @@ def run_cases(workspace, options) -> list:
 
 def run_case(workspace, part: str, number: int):
     """Run a case; delete its folder if it finds no fault."""
-    from tests.attack import damage, kills
+    from tests.attack import kills
     from tests.attack.workspace import Case
 
     rng = random.Random(f"{workspace.seed} {part} {number}")
     case = Case(workspace, workspace.new_folder(f"{part}-{number}"), rng)
     try:
-        (vars(damage) | vars(kills))[part](case)
+        vars(kills)[part](case)
         shutil.rmtree(case.folder)
     except Fault as fault:
         kinds = " ".join(map(repr, workspace.kinds))
