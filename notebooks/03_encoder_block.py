@@ -12,14 +12,15 @@
 # %% [markdown]
 # # The encoder block
 #
-# At the end you can write a transformer block in plain expressions, and know why it matters whether
-# the norm comes before or after the layer.
+# **Teaches** how to write a transformer block in plain expressions, and why it matters whether the
+# norm comes before or after the layer. **Needs** [notebook 1](01_attention.ipynb); no data.
 #
 # Beside attention a block has three simple parts: norms, a feed-forward layer and residual
 # connections. Here each is written as an expression, then all of them together.
 
 # %%
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,13 @@ from tlite import functional as F
 from tlite.models import BlockInputs, ClassifierConfig, block, count_parameters, init_block
 
 random = np.random.default_rng(0)
+
+
+def compare(by_hand, by_library):
+    """Print the largest difference of two arrays."""
+    difference = np.abs(np.subtract(by_hand, by_library)).max()
+    print(f"largest difference {difference:.0e}")
+
 
 # %% [markdown]
 # ## Layer norm
@@ -45,11 +53,11 @@ plain = F.NormParameters(jnp.ones(width), jnp.zeros(width))
 standard = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 print("means", np.asarray(x.mean(-1)).round(1), "->", np.abs(standard.mean(-1)).round(4))
 print("variances", np.asarray(x.var(-1)).round(1), "->", np.asarray(standard.var(-1)).round(4))
-np.testing.assert_allclose(F.layer_norm(plain, x), standard, atol=1e-5)
-np.testing.assert_allclose(F.layer_norm(plain, 10 * x + 7), standard, atol=1e-5)
+compare(standard, F.layer_norm(plain, x))
+compare(standard, F.layer_norm(plain, 10 * x + 7))
 learned = F.NormParameters(*jnp.asarray(random.normal(size=(2, width))))
 expected = standard * learned.scale + learned.bias
-np.testing.assert_allclose(F.layer_norm(learned, x), expected, atol=1e-5)
+compare(expected, F.layer_norm(learned, x))
 
 # %% [markdown]
 # RMS norm leaves the mean alone: $y = x / \sqrt{\mathrm{mean}(x^2) + \epsilon} \odot g$ (Zhang and
@@ -57,7 +65,7 @@ np.testing.assert_allclose(F.layer_norm(learned, x), expected, atol=1e-5)
 
 # %%
 centred = x - x.mean(-1, keepdims=True)
-np.testing.assert_allclose(F.rms_norm(plain, centred), F.layer_norm(plain, x), atol=1e-5)
+compare(F.rms_norm(plain, centred), F.layer_norm(plain, x))
 print("means after RMS norm", np.asarray(F.rms_norm(plain, x).mean(-1)).round(2))
 
 # %% [markdown]
@@ -72,14 +80,21 @@ print("means after RMS norm", np.asarray(F.rms_norm(plain, x).mean(-1)).round(2)
 # %%
 num_blocks = 24
 config = ClassifierConfig(width=width, num_heads=4)
-keys = jax.random.split(jax.random.key(0), num_blocks)
-blocks = jax.jit(jax.vmap(lambda rng: init_block(rng, config)))(keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def init_blocks(number):
+    keys = jax.random.split(jax.random.key(0), number)
+    return jax.vmap(lambda rng: init_block(rng, config))(keys)
+
+
+blocks = init_blocks(num_blocks)
 params = jax.tree.map(lambda array: array[0], blocks)
 first, second = params.feed_forward.hidden, params.feed_forward.output
 by_hand = jnp.maximum(x @ first.kernel + first.bias, 0) @ second.kernel + second.bias
 output = F.feed_forward(params.feed_forward, x)
-np.testing.assert_allclose(by_hand, output, atol=1e-4)
-np.testing.assert_allclose(F.feed_forward(params.feed_forward, x[3]), output[3], atol=1e-4)
+compare(by_hand, output)
+compare(F.feed_forward(params.feed_forward, x[3]), output[3])
 
 # %% [markdown]
 # ## Dropout
@@ -91,8 +106,6 @@ np.testing.assert_allclose(F.feed_forward(params.feed_forward, x[3]), output[3],
 ones = jnp.ones((1000, width))
 dropped = np.asarray(F.dropout(jax.random.key(1), ones, 0.25))
 print(f"zeros {(dropped == 0).mean():.3f}, others {dropped.max():.3f}, mean {dropped.mean():.3f}")
-assert abs(dropped.mean() - 1) < 0.02
-assert F.dropout(None, ones, 0.0) is ones
 
 # %% [markdown]
 # ## The block, step by step
@@ -108,7 +121,7 @@ middle = F.layer_norm(params.attention_norm, x + attended)
 fed = F.feed_forward(params.feed_forward, middle)
 post_norm = F.layer_norm(params.feed_forward_norm, middle + fed)
 by_library, _, _ = block(params, x, BlockInputs(), config=config)
-np.testing.assert_allclose(by_library, post_norm, atol=1e-5)
+compare(post_norm, by_library)
 
 # %% [markdown]
 # Pre-norm (Xiong et al. 2020, figure 1b) has it before the layer: $x + f(\mathrm{norm}(x))$.
@@ -121,7 +134,7 @@ y = F.layer_norm(params.feed_forward_norm, middle)
 pre_norm = middle + F.feed_forward(params.feed_forward, y)
 with_pre_norm = dataclasses.replace(config, block="pre_norm")
 by_library, _, _ = block(params, x, BlockInputs(), config=with_pre_norm)
-np.testing.assert_allclose(by_library, pre_norm, atol=1e-5)
+compare(pre_norm, by_library)
 
 # %% [markdown]
 # ## The difference at depth
@@ -147,11 +160,18 @@ def loss(blocks, config):
     return (F.layer_norm(plain, x) * direction).mean(), sizes  # pre-norm needs a norm at the end
 
 
+@partial(jax.jit, static_argnums=1)
+def gradient_norms(blocks, config):
+    """For each block the norm of the gradient of W_2, and the size of the residual stream."""
+    gradient, stream = jax.grad(loss, has_aux=True)(blocks, config)
+    return jnp.linalg.norm(gradient.feed_forward.output.kernel, axis=(1, 2)), stream
+
+
+# %%
 last = {}
 _, panels = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 for name, each in {"post-norm": config, "pre-norm": with_pre_norm}.items():
-    gradient, stream = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(blocks, each)
-    sizes = np.linalg.norm(gradient.feed_forward.output.kernel, axis=(1, 2))
+    sizes, stream = gradient_norms(blocks, each)
     panels[0].plot(np.arange(1, num_blocks + 1), stream, label=name, marker=".")
     panels[1].plot(np.arange(1, num_blocks + 1), sizes, label=name, marker=".")
     last[name] = sizes[-1]
@@ -166,8 +186,6 @@ plt.show()
 ratio = last["post-norm"] / last["pre-norm"]
 root = num_blocks**0.5
 print(f"last block, post-norm / pre-norm: {ratio:.1f}; square root of {num_blocks}: {root:.1f}")
-assert root / 2 < ratio < 2 * root
-assert stream[-1] > 3 * stream[0]  # pre-norm
 
 # %% [markdown]
 # ## Counting parameters
@@ -180,7 +198,7 @@ for path, array in jax.tree.leaves_with_path(params):
     print(f"{jax.tree_util.keystr(path, simple=True, separator='.'):28} {array.shape}")
 hidden = 4 * width
 by_hand = (4 * width**2 + width) + (2 * width * hidden + hidden + width) + 2 * 2 * width
-assert count_parameters(params) == by_hand
+print(f"by the formula {by_hand:,}, counted {count_parameters(params):,}")
 
 # %% [markdown]
 # ## Exercise
@@ -188,4 +206,17 @@ assert count_parameters(params) == by_hand
 # Set `num_blocks` to 96. By which factor should the ratio of the two last gradients grow, if the
 # gradients grow as the bounds of the theorem do? Run, and compare with the printed ratio.
 #
+# ## Solution
+#
+# The bound for pre-norm falls like $1 / \sqrt L$ and the other is constant, so the ratio should
+# double when $L$ is four times as large. The measured ratio grows somewhat less: the theorem bounds
+# gradients, it does not say how large they are.
+
+# %%
+for number in (24, 96):
+    deep = init_blocks(number)
+    post, pre = (gradient_norms(deep, each)[0][-1] for each in (config, with_pre_norm))
+    print(f"{number} blocks: ratio {post / pre:.1f}")
+
+# %% [markdown]
 # Next: [the backward pass](04_backward.ipynb), every gradient of such a block by hand.

@@ -424,4 +424,4 @@ print(f"{tokenizer.decode(prompt)!r} + {tokenizer.decode(written)!r}")
 #    `tune={"training.learning_rate": (3e-4, 3e-2)}`, which tunes each variant before it is trained.
 #    What is left of the difference?
 #
-# Next: [inside GPT-2](10_inside_gpt2.ipynb), a model that others have trained.
+# Next: [a study](10_a_study.ipynb), from the question to the conclusion.

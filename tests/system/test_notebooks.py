@@ -1,4 +1,4 @@
-"""Every notebook runs without a warning and is built from its source."""
+"""Every notebook runs without a warning, shows what its text says, and is built from its source."""
 
 import json
 import os
@@ -15,26 +15,60 @@ from notebooks.build import read_source
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 MAX_BYTES = 500_000
+MAX_DIFFERENCE = 1e-3  # of printed comparisons of the same number, computed twice
 
 # One process runs all notebooks, so that imports and compiled programs are shared.
 RUN_EACH = """
 import contextlib, io, json, runpy, sys, traceback
 import matplotlib.pyplot as plt
 for line in sys.stdin:
-    errors = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+    path, claims = json.loads(line)
+    output, errors, false = io.StringIO(), io.StringIO(), claims
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
-            runpy.run_path(line.strip(), run_name="__main__")
+            names = runpy.run_path(path, run_name="__main__")
+            false = [claim for claim in claims if not eval(claim, names)]
         except BaseException:
             traceback.print_exc()
     plt.close("all")
-    print(json.dumps(errors.getvalue()), flush=True)
+    print(json.dumps([output.getvalue(), errors.getvalue(), false]), flush=True)
 """
+
+CLAIMS = {
+    "01_attention": [
+        "derivative[0, -1] < 0.1 * derivative[1, -1]",
+        "(unseen == 0).all()",
+        "weights[0, 5, 1] > 0.45 and (np.diagonal(weights[1], -1) > 0.9).all()",
+        "((depends > 0) == np.asarray(causal)).all()",
+        "abs(on_paper - weights[1, 5, 4]) < 1e-4",
+    ],
+    "02_positions": [
+        "jnp.abs(placed).max() > 0.1",
+        "jnp.abs(shuffled).max() > 0.1",
+        "near > far",
+        "((gradient != 0).any(-1) == (np.arange(10) < len(x))).all()",
+        "np.ceil(bound) == counted",
+    ],
+    "03_encoder_block": [
+        "abs(dropped.mean() - 1) < 0.02",
+        "root / 2 < ratio < 2 * root",
+        "stream[-1] > 3 * stream[0]",  # pre-norm
+        "count_parameters(params) == by_hand",
+        "ratio < post / pre < 2 * ratio",
+    ],
+    "10_a_study": [
+        "max(final) < bigram_floor - 0.3",
+        "all(d.significant and d.mean > EFFECT for r in results.values() for _, d in r.intervals)",
+        "early[200].mean < 0",
+        "diff.required_seeds(0.02) is None",
+    ],
+}
+"""What the texts of notebooks say of their results, as expressions of their variables."""
 
 
 @pytest.fixture(scope="module")
 def run_source():
-    """Return a function that runs a source and returns its standard error and traceback."""
+    """Return a function that runs a source: its output, its errors, and the claims that fail."""
     # Some notebooks train for hundreds of steps, which needs some of XLA's optimisations.
     environment = os.environ | {
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "false",
@@ -48,8 +82,8 @@ def run_source():
     process = subprocess.Popen(command, env=environment, text=True, **pipes)
 
     def run(path):
-        print(path, file=process.stdin, flush=True)
-        return json.loads(process.stdout.readline() or '"the process has ended"')
+        print(json.dumps([str(path), CLAIMS.get(path.stem, [])]), file=process.stdin, flush=True)
+        return json.loads(process.stdout.readline() or '["", "the process has ended", []]')
 
     with process:
         yield run
@@ -61,8 +95,11 @@ def source(request):
     return request.param
 
 
-def test_a_source_runs_without_a_warning(source, run_source):
-    assert run_source(source) == ""
+def test_a_source_runs_and_its_claims_hold(source, run_source):
+    output, errors, false = run_source(source)
+    assert (errors, false) == ("", [])
+    differences = re.findall(r"largest difference (\S+)", output)
+    assert all(float(difference) < MAX_DIFFERENCE for difference in differences)
 
 
 def test_a_notebook_is_its_source_with_text_and_figures(source):
