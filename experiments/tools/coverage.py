@@ -52,7 +52,7 @@ def coverage(
     )
 
 
-def wider_part(variances: Variance) -> Float[np.ndarray, "studies"]:
+def wider_part(variances: Variance) -> Float[np.ndarray, " studies"]:
     """Return half of the wider of the intervals over seeds alone and over examples alone."""
     seeds = t_critical(variances.seeds_dof) * np.sqrt(variances.seeds)
     examples = t_critical(variances.examples_dof) * np.sqrt(variances.examples)

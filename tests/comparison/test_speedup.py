@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.fake_runs import GENERATOR, fake_run
 from tests.helpers.runs import varied
+from tlite.comparison.curves import plot_speedups
 from tlite.comparison.results import compare_runs
 from tlite.comparison.speedup import interpolation_weights, speedup
 from tlite.errors import UserError
@@ -105,6 +106,9 @@ def test_runs_at_several_budgets_give_a_speedup_in_steps_and_flops(tmp_path):
     by_steps = compare_runs(folders, match="steps").speedups
     assert [entry.label for entry in by_steps] == ["base40", "wide40"]
     assert by_steps[0].speedup is None
+    (axes,) = plot_speedups(compare_runs(folders, match="steps")).axes
+    curves = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    assert curves == [[10, 20, 40]] * 2
     found = by_steps[1].speedup
     assert found.low < 1.6 < found.high
     by_flops = compare_runs(folders, match="flops").speedups[1].speedup

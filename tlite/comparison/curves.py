@@ -115,7 +115,7 @@ def plot_speedups(results: Results) -> Figure:
     axes = figure.subplots()
     for style, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
         x, y = [*entry.budgets], [*entry.budgets.values()]
-        label = matplotlib_label(clipped(entry.label, MAX_LEGEND))
+        label = matplotlib_text(clipped(entry.label, MAX_LEGEND))
         if entry.speedup and 0 < entry.speedup.value < np.inf:
             label += f": {entry.speedup.value:.2f}"
         axes.plot(x, y, marker="o", ms=5, label=label, **style)

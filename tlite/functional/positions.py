@@ -61,7 +61,7 @@ def interpolate_positions(table: Float[Array, "L D"], length: int) -> Float[Arra
     return (1 - fraction) * table[below] + fraction * table[above]
 
 
-def rotary_frequencies(dim: int, base: float = 10_000.0) -> Float[Array, "half_dim"]:
+def rotary_frequencies(dim: int, base: float = 10_000.0) -> Float[Array, " half_dim"]:
     """1 / base^(2i/dim) radians a position, i < dim/2 (Su et al. 2021, eq. 15).
 
     Raises:

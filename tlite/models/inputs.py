@@ -131,7 +131,7 @@ def window_inputs(model, inputs: BlockInputs, window: int) -> BlockInputs:
 
 def rotary_frequencies(
     encoding: Rotary, head_dim: int, local_base: float | None = None
-) -> tuple[Float[Array, "half_K"], Float[Array, ""] | None]:
+) -> tuple[Float[Array, " half_K"], Float[Array, ""] | None]:
     """Return the rotary frequencies, scaled for longer contexts, and YaRN's attention factor.
 
     Args:

@@ -75,7 +75,7 @@ def schedule(config: Any, step: Step) -> Float[Array, ""]:
     return jnp.where(step < config.warmup_steps, warmup, decay(step - config.warmup_steps))
 
 
-def learning_rates(config: Any) -> dict[str, Float[np.ndarray, "steps"]]:
+def learning_rates(config: Any) -> dict[str, Float[np.ndarray, " steps"]]:
     """Return the learning rates of all updates by a label, for pictures."""
     rates = config.learning_rate * jax.vmap(partial(schedule, config))(jnp.arange(config.steps))
     return {f"peak {config.learning_rate:g}": np.asarray(rates)}
