@@ -328,7 +328,7 @@ def token_logits(model, embedding, x: Float[Array, "*batch D"], *, tied: bool):
     return F.unembed(table, x, model.head_bias[...] if head.bias else None)
 
 
-def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
+def constrain_batch_sharding(x: Float[Array, "B *R"]) -> Float[Array, "B *R"]:
     """Constrain the batch axis to be sharded, so that XLA gathers parameters and not activations.
 
     Only on a mesh (`jax.set_mesh`) with an axis "data"; the numbers are those of x.
