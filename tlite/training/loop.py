@@ -133,18 +133,20 @@ def train_steps(
     trainer, first = checkpointer.trainer, step
     config, calls = trainer.config, CallQueue(trainer)
     folder = checkpointer.metrics.file.path.with_name("profile")
+    if step < end:
+        trainer.compile(state)  # before the clock starts; a run just created is compiled
     while step < end:
-        trainer.compile(state)  # before the clock starts
         most = min(config.evaluate_every, end - step, trainer.loader.max_steps_per_call)
         left = min(config.next_save(step) - step, most)
         profiled = min(profile, most)
         profiled = profiled if step > first and profiled <= left else 0  # the first call warms up
         if profiled and calls.unread:
             yield calls.read()
-        num_steps = profiled or min(calls.num_steps, left)
+        num_steps, start = profiled or min(calls.num_steps, left), time.perf_counter()
         with profiled_call(folder, profiled):
-            state = calls.dispatch(state, step, num_steps)
+            state, history = trainer.dispatch(state, step, num_steps)
             jax.block_until_ready(state if profiled else None)
+        calls.unread.append((step, num_steps, history, start))
         step, profile = step + num_steps, 0 if profiled else profile
         if len(calls.unread) > 1:
             yield calls.read()
@@ -159,12 +161,6 @@ class CallQueue:
     def __init__(self, trainer: Trainer):
         self.trainer, self.unread, self.ended = trainer, deque(), 0.0
         self.num_steps, self.seconds = 1, SECONDS_PER_CALL  # per step of the last call
-
-    def dispatch(self, state: TrainState, step: int, num_steps: int) -> TrainState:
-        start = time.perf_counter()
-        state, history = self.trainer.dispatch(state, step, num_steps)
-        self.unread.append((step, num_steps, history, start))
-        return state
 
     def read(self, state: TrainState | None = None) -> tuple:
         """Wait for the oldest call; return its result as `train_steps` does."""

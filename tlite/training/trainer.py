@@ -159,6 +159,8 @@ class Trainer:
     ) -> tuple[TrainState, dict[str, Array]]:
         """Start steps `step` to `step + num_steps` and return without waiting for the devices.
 
+        The program must be compiled.
+
         Args:
             state: donated.
             num_steps: at most `loader.max_steps_per_call`.
@@ -166,7 +168,6 @@ class Trainer:
         Returns:
             The new state, and the losses for `read`.
         """
-        self.compile(state)
         data = self.loader.batches(step, num_steps)
         with out_of_memory("a step of training"):
             numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
@@ -183,7 +184,12 @@ class Trainer:
     def train(
         self, state: TrainState, step: int, num_steps: int
     ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
-        """Run steps `step` to `step + num_steps`: `dispatch`, then `read`."""
+        """Run steps `step` to `step + num_steps`, of a program that is compiled at the first call.
+
+        Returns:
+            The new state, and the losses by name, step and seed.
+        """
+        self.compile(state)
         state, history = self.dispatch(state, step, num_steps)
         return state, self.read(history, num_steps)
 
@@ -201,18 +207,16 @@ class Trainer:
             return function.lower(self.abstract_state, self.loader.shapes, number, number)
 
     def compile(self, state: TrainState | None = None) -> None:
-        """Compile the training program, once, ahead of time.
+        """Compile the training program unless it is compiled.
 
         Args:
             state: a state that lies on the devices already.
 
         Raises:
-            UserError: it would need more memory than there is.
+            UserError: it would need more memory than is free (`check_fits` finds out earlier).
         """
         if self._compiled_train is not None:
             return
-        if state is None:
-            self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
