@@ -92,7 +92,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, classifier,
     monkeypatch.setattr(Run, "save_plots", lambda *_: None)
     out = works("evaluate {classifier} --replica all")
     run = Run.open(classifier.run)
-    examples = [e for e in run.data.validation if e.label is not None]
+    examples = [e for e in run.built.validation if e.label is not None]
     by_replica, _ = run.predict(examples)
     labels = np.array([e.label for e in examples])
     chosen = by_replica[:, np.arange(len(labels)), labels].astype(np.float64)
@@ -112,7 +112,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, classifier,
 def test_a_generators_ensemble_is_scored_on_every_token(works, generator):
     single, message, interval = works("evaluate {generator} --replica all").splitlines()
     assert works("evaluate {generator}") == f"{single}\n{interval}\n"
-    validation = Run.open(generator.run).data.validation
+    validation = Run.open(generator.run).built.validation
     inputs, targets, weights = map(jnp.asarray, validation.windows())
     model, _ = library.load(generator.run, replica="all")
     losses = jax.jit(lambda model: F.token_cross_entropy(model(inputs), targets))(model)

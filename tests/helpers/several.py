@@ -35,7 +35,7 @@ def alone(monkeypatch):
         experiment = dataclasses.replace(run.experiment, training=training)
         monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
         run_dir = dataclasses.replace(run.dir, experiment=experiment)
-        trainer = type(run)(run_dir, run.data).trainer
+        trainer = type(run)(run_dir, run.built).trainer
         assert trainer.mesh.size == number
         replicas, losses = trainer.train(trainer.init(), 0, training.steps)
         return replicas.parameters, losses["loss"]

@@ -167,7 +167,7 @@ def test_a_short_text_is_not_padded_to_a_large_batch(generated, tmp_path, monkey
 def test_evaluate_scores_a_classifier_on_any_table(classified, tmp_path, capsys):
     labelled(tmp_path / "table.jsonl", TEXTS[1:])
     out = printed(capsys, classified, path="table.jsonl", replica=1)
-    examples = [e for e in classified.data.train if e.label is not None][1:4]
+    examples = [e for e in classified.built.train if e.label is not None][1:4]
     labels = np.array([example.label for example in examples])
     right = classified.predict(examples)[0].argmax(-1) == labels
     assert f"test accuracy {100 * right.mean():.1f} (SD" in out

@@ -169,7 +169,7 @@ def test_predictions_have_the_scores_of_the_validation(trained, name):
         line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"
     )
     assert validation["loss"] < first["loss"]
-    examples = [e for e in run.data.validation if e.label is not None]
+    examples = [e for e in run.built.validation if e.label is not None]
     probabilities, step = run.predict(examples, "last")
     assert step == STEPS
     assert probabilities.shape == (2, len(examples), len(run.experiment.data.classes))
@@ -196,7 +196,7 @@ def by_hand(run, replica, rows):
 @pytest.mark.parametrize("name", ["words", "bpe"])
 def test_predictions_are_the_probabilities_computed_by_hand(trained, name):
     run = trained(name)
-    examples = [*run.data.validation, Example("", "?", None), Example("words unheard", "?", None)]
+    examples = [*run.built.validation, Example("", "?", None), Example("words unheard", "?", None)]
     tokens = run.tokenizer.encode_texts([e.text for e in examples], 12)
     for replica, rows in enumerate(run.predict(examples)[0]):
         np.testing.assert_allclose(rows, by_hand(run, replica, tokens), atol=1e-5)
@@ -217,7 +217,7 @@ def test_probabilities_of_sentences_are_joined_as_by_hand(trained):
 
 def test_prediction_does_not_depend_on_other_texts(trained):
     run = trained("transformer")
-    examples = [*run.data.train, *run.data.validation]
+    examples = [*run.built.train, *run.built.validation]
     assert len(examples) > 64  # more than a batch
     together, _ = run.predict(examples)
     models = run.trainer.models(run.parameters("best")[0])

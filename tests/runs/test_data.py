@@ -55,7 +55,7 @@ def test_run_is_opened_from_another_folder(kind, here, monkeypatch):
     created = Run.create(dataclasses.replace(TINY, data=data), Path("run"))
     monkeypatch.chdir("../other")
     again = Run.open(here / "run")
-    assert again.dir.data == json.loads(json.dumps(created.dir.data))
+    assert again.dir.fingerprint == json.loads(json.dumps(created.dir.fingerprint))
     assert again.experiment == created.experiment
 
 

@@ -368,7 +368,7 @@ def test_separate_documents_are_masked(trained):
     assert losses[0] != losses[1]
     # The validation loss is that of the model with the mask.
     model = runs[1].trainer.models(runs[1].parameters("last")[0])[0]
-    inputs, targets, weights = runs[1].data.validation.windows()
+    inputs, targets, weights = runs[1].built.validation.windows()
 
     @jax.jit
     def masked(model, inputs, targets):

@@ -171,7 +171,7 @@ def test_all_replicas_keep_one_linear_model(run):
 def test_logits_of_the_linear_model_are_added(run, capsys):
     model, tokenizer = tlite.load(run.dir.path)
     assert isinstance(tokenizer, NgramTokenizer)
-    examples, context = list(run.data.train), run.experiment.model.context
+    examples, context = list(run.built.train), run.experiment.model.context
     tokens = encode_texts(run.experiment, tokenizer, [example.text for example in examples])
     with pytest.raises(ValueError, match=r"\d+ columns"):
         model(jnp.asarray(tokens[:, :context]))

@@ -78,7 +78,7 @@ def test_sentence_beyond_the_context_is_an_error(sentences, tmp_path):
 
 def test_truncated_sentences_keep_their_end_symbol(sentences, tmp_path):
     run = Run.create(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
-    texts = [pair.source for pair in run.data.train]
+    texts = [pair.source for pair in run.built.train]
     full = run.tokenizer.encode_sources(texts)
     cut = encode_sources(run.experiment, run.tokenizer, texts)
     assert len(full[2]) > 8
@@ -106,7 +106,7 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
     assert {path.name for path in trained.dir.plots.iterdir()} >= {"loss.png", "bleu.png"}
     (sample,) = trained.dir.samples.iterdir()
     lines = sample.read_text(encoding="utf-8").splitlines()
-    for pair in trained.data.validation:
+    for pair in trained.built.validation:
         assert pair.source in lines
         assert f"({pair.target})" in lines
 
@@ -160,11 +160,11 @@ def test_lower_case_outputs_are_scored_in_lower_case(sentences, tmp_path, monkey
     (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
     lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
     run = Run.create(varied(sentences, **lower), tmp_path / "r")
-    right = {pair.source: pair.target.lower() for pair in run.data.validation}
+    right = {pair.source: pair.target.lower() for pair in run.built.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
     parameters = run.trainer.init().parameters
     assert run.extra_metrics(parameters, {})["exact_match"].tolist() == [1, 1]
-    run.print_scores(run.data.validation, parameters)
+    run.print_scores(run.built.validation, parameters)
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 (SD 0.00)" in out
     assert "case:lc" in out

@@ -142,7 +142,7 @@ def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None)
     if run.experiment.sentences:
         raise UserError("inspect needs one input per text: this run reads it sentence by sentence")
     tokenizer, context = run.tokenizer, run.experiment.model.context
-    text = text or next(iter(run.data.validation)).text
+    text = text or next(iter(run.built.validation)).text
     (tokens,) = encode_texts(run.experiment, tokenizer, [text])
     length = int((tokens[:context] >= 0).sum())
     if not (words := tokenizer.pieces(text, context)[:length]):
@@ -151,13 +151,13 @@ def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None)
         tokens = tokens[:length]
     classes = run.experiment.data.classes
     models.draw_classifier(page, model, tokenizer, tokens, words, text, classes)
-    examples = islice(run.data.train, MAX_DATA_TEXTS)  # streamed data may be infinite
+    examples = islice(run.built.train, MAX_DATA_TEXTS)  # streamed data may be infinite
     models.draw_data(page, {"text": [example.text for example in examples]})
 
 
 def draw_translator_run(run: TranslatorRun, model, page: Page, text: str | None) -> None:
     """Draw a translator on a source, and its data."""
-    example, tokenizer = run.data.validation[0], run.tokenizer
+    example, tokenizer = run.built.validation[0], run.tokenizer
     source_text = text or example.source
     (source,) = encode_sources(run.experiment, tokenizer, [source_text])
     target, tokenizers = run.best_target(model, source), (tokenizer.source, tokenizer.target)
@@ -165,7 +165,9 @@ def draw_translator_run(run: TranslatorRun, model, page: Page, text: str | None)
     if not text:
         sample += f"\nreference: {run.references([example])[0]}"
     models.draw_seq2seq(page, model, tokenizers, source, target, sample)
-    sources, targets = ([getattr(e, side) for e in run.data.train] for side in ("source", "target"))
+    sources, targets = (
+        [getattr(e, side) for e in run.built.train] for side in ("source", "target")
+    )
     models.draw_data(page, {"source sentence": sources, "target sentence": targets})
 
 

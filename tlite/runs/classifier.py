@@ -112,7 +112,7 @@ class ClassifierRun(ExamplesRun):
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
             tokenizer = tokenizer.without_ngrams()  # the transformer learns without n-grams
-        return encode_examples(self.experiment, tokenizer, self.data.train)
+        return encode_examples(self.experiment, tokenizer, self.built.train)
 
     def batches(self, examples: Iterable[Example]):
         """Return (tokens, labels, weights), each (N, B, ...), of the examples that have a class."""
@@ -144,7 +144,7 @@ class ClassifierRun(ExamplesRun):
         """Print the accuracy and the baseline's, and draw the curves."""
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
-        self.print_baseline("validation", list(self.data.validation))
+        self.print_baseline("validation", list(self.built.validation))
         self.save_curves("loss", "accuracy")
         self.print_next_steps()
 
@@ -212,7 +212,7 @@ class ClassifierRun(ExamplesRun):
         if getattr(self.experiment.data, "stream", False):
             print(f"{name}: not fitted, as the texts are streamed")
             return
-        train = [(e.text, e.label) for e in self.data.train if e.label is not None]
+        train = [(e.text, e.label) for e in self.built.train if e.label is not None]
         scored = [(e.text, e.label) for e in examples if e.label is not None]
         try:
             baseline = tfidf_logistic_regression(*zip(*train, strict=True))
@@ -395,10 +395,10 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     settings, data = run.experiment.pretraining, run.experiment.data
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
     training = pretraining_config(run.experiment.training, settings)
-    texts = (example.text for example in run.data.train)
+    texts = (example.text for example in run.built.train)
     unlabelled = (text for file in settings.unlabelled for text in data.texts(file))
     train = token_stream(run.tokenizer, dict.fromkeys([*texts, *unlabelled]))
-    validation = token_stream(run.tokenizer, (e.text for e in run.data.validation))
+    validation = token_stream(run.tokenizer, (e.text for e in run.built.validation))
     for name, tokens in (("training", train), ("validation", validation)):
         if len(tokens) <= config.context:
             raise UserError(
@@ -473,7 +473,7 @@ def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
     from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = run.experiment, run.experiment.model
-    tokens, labels = encode_examples(experiment, run.tokenizer, run.data.train)
+    tokens, labels = encode_examples(experiment, run.tokenizer, run.built.train)
     first = model.vocabulary_size + model.wide.num_word_ngrams
     sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
     features = tokens[:, model.context :]

@@ -136,18 +136,18 @@ class TextRun(Run):
         return train, validation
 
     def training_data(self) -> np.ndarray | Callable:
-        split = self.data.train
+        split = self.built.train
         return split.tokens if isinstance(split.tokens, np.ndarray) else split.make_loader
 
     @cached_property
     def validation_tokens(self) -> np.ndarray:
         """The first tokens of the validation split, for pictures."""
-        return self.data.validation.read(MAX_SHOWN)
+        return self.built.validation.read(MAX_SHOWN)
 
     @property
     def text(self) -> str:
         """The beginning of the training text, for pictures."""
-        return self.tokenizer.decode(self.data.train.read(MAX_SHOWN))
+        return self.tokenizer.decode(self.built.train.read(MAX_SHOWN))
 
     def validation(self, split: str = "validation"):
         """Return batches (N, B, T) of every token of a split once, or of a sample of a corpus.
@@ -160,7 +160,7 @@ class TextRun(Run):
         return in_batches(self._split(split).windows(), size)
 
     def _split(self, name: str) -> "TextSplit":
-        return self.data.train if name == "training" else self.data.validation
+        return self.built.train if name == "training" else self.built.validation
 
     @property
     def tokens_per_example(self) -> int:
@@ -219,7 +219,7 @@ class GeneratorRun(TextRun):
         """Return also the bytes of text of each window's targets, if the tokens determine them."""
         sums = super().sums_by_example(parameters, batches)
         targets, weights = (np.asarray(a) for a in batches[1:])
-        if (sizes := self.data.validation.bytes_of(targets)) is None:
+        if (sizes := self.built.validation.bytes_of(targets)) is None:
             return sums
         size = (sizes * weights).sum(-1).ravel()
         return sums | {"bytes": np.broadcast_to(size, sums["count"].shape)}

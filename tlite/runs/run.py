@@ -229,8 +229,8 @@ class Run(abc.ABC):
         if "experiment_type" in vars(cls) and not cls.__module__.startswith("tlite."):
             _user_classes[cls.experiment_type] = cls
 
-    def __init__(self, dir: RunDir, data: Built):
-        self.dir, self.data, self.tokenizer = dir, data, data.tokenizer
+    def __init__(self, dir: RunDir, built: Built):
+        self.dir, self.built, self.tokenizer = dir, built, built.tokenizer
         training_data = self.training_data()
         self.trainer = Trainer(self.make_task(), self.experiment.training, training_data)
         self._last_sums: tuple[int, dict] | None = None
@@ -473,7 +473,9 @@ class Run(abc.ABC):
         trained = sum(a.size for a in select_trainable(config, trainer.shapes).values())
         sizes |= {"trained": trained} if trained < trainer.num_parameters else {}
         sizes |= {"vocabulary": len(self.tokenizer)}
-        sizes |= {n.replace(" ", "_"): v for n, v in self.dir.data.items() if isinstance(v, int)}
+        sizes |= {
+            n.replace(" ", "_"): v for n, v in self.dir.fingerprint.items() if isinstance(v, int)
+        }
         print(" ".join(f"{name}={value:,}" for name, value in sizes.items()))
         hardware = bfloat16_hardware() if config.precision == "mixed" else ""
         settings = {
@@ -597,7 +599,7 @@ class ExamplesRun(Run):
     def examples(self, split: Split) -> Iterable:
         """Return the examples of a split; the files of the test split are printed first."""
         if split != "test":
-            return self.data.train if split == "training" else self.data.validation
+            return self.built.train if split == "training" else self.built.validation
         print_inputs(self.experiment, [split])
         return self.read(self.experiment, split)
 
@@ -621,7 +623,7 @@ class ExamplesRun(Run):
         return values
 
     def validation(self) -> Any:
-        return self.batches(self.data.validation)
+        return self.batches(self.built.validation)
 
 
 # Resume and extend
@@ -652,7 +654,7 @@ def rebuild(run_dir: RunDir) -> Built:
     print_inputs(experiment)  # they may have been moved since
     data = kind.load_data(experiment)
     fingerprint = kind.fingerprint(data)
-    check_same_data(run_dir.path, run_dir.data, fingerprint)
+    check_same_data(run_dir.path, run_dir.fingerprint, fingerprint)
     values = {"experiment": to_dict(experiment), "data": fingerprint}
     values["folder"] = str(run_dir.path.resolve())
     distributed.assert_equal_across_processes("run", values)

@@ -88,7 +88,7 @@ class TranslatorRun(ExamplesRun):
             raise UserError(str(error)) from error
 
     def training_data(self) -> Any:
-        encoded = encode_pairs(self.experiment, self.tokenizer, self.data.train)
+        encoded = encode_pairs(self.experiment, self.tokenizer, self.built.train)
         self.buckets = make_buckets(*encoded, self.experiment.buckets)
         return self.buckets
 
@@ -111,7 +111,7 @@ class TranslatorRun(ExamplesRun):
 
     def sentence_scores(self, parameters: dict) -> dict[str, np.ndarray]:
         """Return linearised BLEU and exact match of each of the first validation pairs (M, N)."""
-        pairs = self.data.validation[: self.experiment.bleu_sentences]
+        pairs = self.built.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
         texts, references = [pair.source for pair in pairs], self.references(pairs)
@@ -144,7 +144,7 @@ class TranslatorRun(ExamplesRun):
 
     def print_report(self, means, parameters, step) -> None:
         """Print loss, BLEU and a few translations of the validation split, and draw the curves."""
-        pairs = self.data.validation
+        pairs = self.built.validation
         print(f"validation loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         outputs = self.print_scores(pairs, parameters)
         rows = zip([p.source for p in pairs], outputs, self.references(pairs), strict=True)

@@ -27,7 +27,7 @@ class Loader(abc.ABC):
     """A `Trainer`'s source of batches."""
 
     max_steps_per_call: int = MAX_STEPS
-    data: PyTree = ()
+    arrays: PyTree = ()
     """Arrays that stay on the devices between calls."""
     specs: PyTree = PartitionSpec()
     """Partition specs of the result of `batches`."""
@@ -63,11 +63,11 @@ class Loader(abc.ABC):
 class DeviceDataset(Loader):
     """Arrays in full on every device, from which `task.draw` draws the batch of each step."""
 
-    def __init__(self, data: Any, mesh: Mesh):
-        self.shapes = self.data = replicate(data, mesh)
+    def __init__(self, arrays: Any, mesh: Mesh):
+        self.shapes = self.arrays = replicate(arrays, mesh)
 
     def batches(self, step: int, num_steps: int) -> Any:
-        return self.data
+        return self.arrays
 
     def micro_batches(self, task, config, strategy, data, rng, step) -> Callable:
         # Each device draws the whole batch, which costs next to nothing, and takes its rows.

@@ -64,8 +64,8 @@ class RunDir:
 
     path: Path
     experiment: Any
-    data: dict
-    """Fingerprint of the data: sizes and SHA-256."""
+    fingerprint: dict
+    """Sizes and SHA-256 of the data."""
 
     @property
     def metrics(self) -> Path:
@@ -274,7 +274,7 @@ def next_free(path: Path, is_used: Callable[[Path], bool] = os.path.lexists) -> 
 def create_run(
     folder: Path,
     experiment: Any,
-    data: dict,
+    fingerprint: dict,
     tokenizer: Any,
     *,
     exist_ok: bool = False,
@@ -291,7 +291,7 @@ def create_run(
     Raises:
         UserError: the config could not be read back, the disk is full, or the folder exists.
     """
-    content = {"experiment": to_checked_json(experiment), "data": data}
+    content = {"experiment": to_checked_json(experiment), "data": fingerprint}
 
     def write(temporary: Path) -> None:
         (temporary / "checkpoints").mkdir()
@@ -307,7 +307,7 @@ def create_run(
         fill(temporary)
         (temporary / RUN).write_text(json.dumps(content | more, indent=2), encoding="utf-8")
 
-    return RunDir(create_folder(folder, write, exist_ok=exist_ok), experiment, data)
+    return RunDir(create_folder(folder, write, exist_ok=exist_ok), experiment, fingerprint)
 
 
 def to_checked_json(experiment: Any) -> dict[str, Any]:

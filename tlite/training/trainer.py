@@ -45,7 +45,7 @@ class Trainer:
     the devices then, and the optimizer's state by `init`; `evaluate` needs only the parameters.
 
     Args:
-        data: a pytree of arrays from which `task.draw` takes batches and which is put on the
+        source: a pytree of arrays from which `task.draw` takes batches and which is put on the
             devices, or a function (config, mesh) -> `Loader`.
         devices: all devices of all processes by default.
 
@@ -53,8 +53,10 @@ class Trainer:
         UserError: a pattern or a group of the config has no effect on the parameters.
     """
 
-    def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
-        self.task, self._data, self._compiled_train = task, data, None
+    def __init__(
+        self, task: Task, config: TrainingConfig, source: Any, devices: list | None = None
+    ):
+        self.task, self._source, self._compiled_train = task, source, None
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         init = partial(init_parameters, task.init, config)
         try:
@@ -86,9 +88,9 @@ class Trainer:
     @cached_property
     def loader(self) -> Loader:
         """Source of batches; arrays in memory are put on the devices here."""
-        if callable(self._data):
-            return self._data(self.config, self.mesh)
-        return DeviceDataset(self._data, self.mesh)
+        if callable(self._source):
+            return self._source(self.config, self.mesh)
+        return DeviceDataset(self._source, self.mesh)
 
     def init(self, parameters: Mapping[str, ArrayLike] | None = None) -> TrainState:
         """Return the state before the first step, with a leading axis of seeds.
@@ -221,7 +223,7 @@ class Trainer:
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            needed -= bytes_per_device((state, self.loader.data))  # allocated already
+            needed -= bytes_per_device((state, self.loader.arrays))  # allocated already
             batch = f"training with a batch of {self.config.batch_size:,}"
             check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
@@ -269,12 +271,12 @@ class Trainer:
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         state = self.abstract_state
-        is_allocated = callable(self._data) or "loader" in self.__dict__
+        is_allocated = callable(self._source) or "loader" in self.__dict__
         check_fits(
             f"training {number}{self.num_parameters:,} parameters",
             bytes_per_device((state, select_trainable(self.config, state.parameters))),  # gradients
             self.mesh.local_devices,
-            replicated=0 if is_allocated else sum(a.nbytes for a in jax.tree.leaves(self._data)),
+            replicated=0 if is_allocated else sum(a.nbytes for a in jax.tree.leaves(self._source)),
         )
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
