@@ -35,37 +35,40 @@ FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
     "pictures", "pretrained", "runs", "report", "text", "training",
 )  # fmt: skip
-FUNCTIONS = {
-    "Run": "tlite.runs.run",
-    "compare": "tlite.runs.api",
-    "evaluate": "tlite.runs.api",
-    "load": "tlite.runs.models",
-    "load_experiment": "tlite.runs.experiment_files",
-    "override": "tlite.config",
-    "train": "tlite.runs.api",
-    "tune": "tlite.runs.tune",
+MODULES = {
+    "tlite.config": "override",
+    "tlite.runs.api": "compare evaluate train",
+    "tlite.runs.experiment_files": "load_experiment",
+    "tlite.runs.models": "load",
+    "tlite.runs.run": "Run",
+    "tlite.runs.tune": "tune",
 }
-__all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
+__all__ = [*FOLDERS, *" ".join(MODULES.values()).split(), "__version__"]
 
 
-def import_lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def import_lazily(
+    package: str, modules: Mapping[str, str], folders: tuple[str, ...] = ()
+) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that imports public names when they are used.
 
     Args:
         package: its `__name__`.
-        modules: for each name the module that defines it, or that it is.
+        modules: public names, separated by spaces, by the module that defines them.
+        folders: names that are packages themselves.
     """
 
     def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(modules[name])
-        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+        if name in folders:
+            return importlib.import_module(f"{package}.{name}")
+        for module, names in modules.items():
+            if name in names.split():
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get
 
 
-__getattr__ = import_lazily(__name__, {name: f"tlite.{name}" for name in FOLDERS} | FUNCTIONS)
+__getattr__ = import_lazily(__name__, MODULES, FOLDERS)
 
 
 def __dir__() -> list[str]:

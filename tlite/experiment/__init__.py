@@ -175,18 +175,14 @@ if TYPE_CHECKING:
 
     Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
 
-FILES = {
-    "ClassifierExperiment": "tlite.experiment.classifier",
-    "Pretraining": "tlite.experiment.classifier",
-    "Subwords": "tlite.experiment.classifier",
-    "Words": "tlite.experiment.classifier",
-    "PairSubwords": "tlite.experiment.translator",
-    "TranslatorExperiment": "tlite.experiment.translator",
+MODULES = {
+    "tlite.experiment.classifier": "ClassifierExperiment Pretraining Subwords Words",
+    "tlite.experiment.translator": "PairSubwords TranslatorExperiment",
 }
-"""Module of each name; imported when the name is used."""
+"""Public names by module, which is imported when a name is first used."""
 
 
-import_name = import_lazily(__name__, FILES)
+import_name = import_lazily(__name__, MODULES)
 
 
 def __getattr__(name: str) -> Any:

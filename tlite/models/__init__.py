@@ -1,6 +1,5 @@
 """Models: functions of tokens, composed of the equations of `tlite.functional`."""
 
-import importlib
 from typing import TYPE_CHECKING
 
 from tlite import import_lazily
@@ -36,18 +35,14 @@ if TYPE_CHECKING:
     from tlite.models.logistic import LogisticConfig, LogisticRegression
     from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 
-FILES = {
-    name: f"tlite.models.{module}"
-    for module, names in {
-        "classifier": "ClassifierConfig Pool SequenceClassifier Wide",
-        "encoder": "Encoder MaskedLM",
-        "ensemble": "Ensemble",
-        "logistic": "LogisticConfig LogisticRegression",
-        "seq2seq": "Seq2Seq Seq2SeqConfig SpecialTokens TranslatorHead",
-    }.items()
-    for name in names.split()
+MODULES = {
+    "tlite.models.classifier": "ClassifierConfig Pool SequenceClassifier Wide",
+    "tlite.models.encoder": "Encoder MaskedLM",
+    "tlite.models.ensemble": "Ensemble",
+    "tlite.models.logistic": "LogisticConfig LogisticRegression",
+    "tlite.models.seq2seq": "Seq2Seq Seq2SeqConfig SpecialTokens TranslatorHead",
 }
-"""Module of each name that is imported when it is used."""
+"""Names by module, which is imported when a name is first used."""
 
 MODELS = {
     "ClassifierConfig": "SequenceClassifier",
@@ -64,7 +59,7 @@ def make_model(config, *, rng):
     """Return the model of a config, or of a subclass of one, with initial parameters."""
     base = next(kind for kind in type(config).__mro__ if kind.__module__.startswith("tlite."))
     name = MODELS[base.__name__]
-    model = globals().get(name) or getattr(importlib.import_module(FILES[name]), name)
+    model = globals().get(name) or __getattr__(name)
     return model(config, rng=rng)
 
 
@@ -79,4 +74,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-__getattr__ = import_lazily(__name__, FILES)
+__getattr__ = import_lazily(__name__, MODULES)

@@ -10,18 +10,14 @@ if TYPE_CHECKING:
     from tlite.runs.run import Built, Run, build, run_class
     from tlite.runs.translator import TranslatorRun
 
-FILES = {
-    "Built": "tlite.runs.run",
-    "ClassifierRun": "tlite.runs.classifier",
-    "GeneratorRun": "tlite.runs.generator",
-    "Run": "tlite.runs.run",
-    "TextRun": "tlite.runs.generator",
-    "TranslatorRun": "tlite.runs.translator",
-    "build": "tlite.runs.run",
-    "run_class": "tlite.runs.run",
+MODULES = {
+    "tlite.runs.classifier": "ClassifierRun",
+    "tlite.runs.generator": "GeneratorRun TextRun",
+    "tlite.runs.run": "Built Run build run_class",
+    "tlite.runs.translator": "TranslatorRun",
 }
-"""Module of each name; imported when the name is used, as it imports JAX."""
-__all__ = [*FILES]
+"""Public names by module, which is imported (and JAX with it) when a name is first used."""
+__all__ = " ".join(MODULES.values()).split()
 
 
-__getattr__ = import_lazily(__name__, FILES)
+__getattr__ = import_lazily(__name__, MODULES)

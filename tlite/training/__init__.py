@@ -30,13 +30,12 @@ MODULES = {
     "validation_batches",
     "tlite.training.trainer": "Trainer",
 }
-FILES = {name: module for module, names in MODULES.items() for name in names.split()}
-"""Module of each public name, imported (and JAX with it) at the first use of the name."""
-__all__ = [*FILES]
+"""Public names by module, which is imported (and JAX with it) when a name is first used."""
+__all__ = " ".join(MODULES.values()).split()
 
 
-__getattr__ = import_lazily(__name__, FILES)
+__getattr__ = import_lazily(__name__, MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *FILES})
+    return sorted({*globals(), *__all__})

@@ -330,6 +330,8 @@ def find_inits(config: Any, arrays: Mapping[str, Any]) -> dict[str, dict[str, An
     inits = {} if config.init == "default" else {"init": {}}
     fields = {id(group): f"groups[{i}].init" for i, group in enumerate(config.groups)}
     inits |= {fields[id(g)]: {} for g in config.groups if g.init not in (None, "default")}
+    if not inits:
+        return {}
     for name, array in arrays.items():
         group = find_group(config, name)
         is_group = group is not None and group.init is not None

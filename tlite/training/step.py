@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.random import fold_in
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from tlite.functional import fold_in
 from tlite.models.init import draw_initial_values
 from tlite.models.low_rank import init_low_rank
 from tlite.models.parameters import named_arrays
