@@ -51,23 +51,22 @@ class Config:
                     from_dict(field.type, getattr(self, field.name))
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
-        checks = {kind: names.split() for kind, names in self._checks.items()}
-        for name in checks["sizes"]:
+        for name in self._checks["sizes"].split():
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
-        for name in checks["counts"]:
+        for name in self._checks["counts"].split():
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
             check_size(name, max(getattr(self, name), 1))
-        for name in checks["positive"]:
+        for name in self._checks["positive"].split():
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, not {value}")
-        for name in checks["nonnegative"]:
+        for name in self._checks["nonnegative"].split():
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite, not {value}")
-        for name in checks["rates"]:
+        for name in self._checks["rates"].split():
             if not 0 <= getattr(self, name) < 1:
                 label = "dropout rate" if name == "dropout" else name.replace("_", " ")
                 raise ValueError(f"the {label} must be in [0, 1), not {getattr(self, name)}")

@@ -328,14 +328,16 @@ def find_group(config: Any, name: str) -> Any:
 def find_inits(config: Any, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return word or initializer of the arrays that `init`, and each group's, sets, by field."""
     inits = {} if config.init == "default" else {"init": {}}
-    fields = {id(group): f"groups[{i}].init" for i, group in enumerate(config.groups)}
-    inits |= {fields[id(g)]: {} for g in config.groups if g.init not in (None, "default")}
+    for i, group in enumerate(config.groups):
+        if group.init not in (None, "default"):
+            inits[f"groups[{i}].init"] = {}
     if not inits:
         return {}
     for name, array in arrays.items():
         group = find_group(config, name)
         is_group = group is not None and group.init is not None
-        init, field = (group.init, fields[id(group)]) if is_group else (config.init, "init")
+        init = group.init if is_group else config.init
+        field = f"groups[{config.groups.index(group)}].init" if is_group else "init"
         if not is_low_rank_update(name) and has_initializer(init, name, array, is_group=is_group):
             inits[field][name] = init
     return inits

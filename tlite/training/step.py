@@ -74,9 +74,8 @@ def init_parameters(
     """
     arrays = named_arrays(init(fold_in(key, INIT)))
     by_name = fold_in(key, INIT_BY_NAME)
-    inits = find_inits(config, arrays)
-    inits = {name: init for by_array in inits.values() for name, init in by_array.items()}
-    arrays = draw_initial_values(arrays, by_name, inits)
+    for inits in find_inits(config, arrays).values():
+        arrays = draw_initial_values(arrays, by_name, inits)
     low_rank = config.low_rank
     return arrays | (init_low_rank(low_rank, arrays, by_name) if low_rank else {})
 

@@ -79,7 +79,7 @@ def text_task(
     from tlite.models import make_model
 
     def sample(tokens, rng, step, size):
-        return sample_windows(F.fold_in(rng, step), tokens, config.context, size)
+        return sample_windows(jax.random.fold_in(rng, step), tokens, config.context, size)
 
     def unpack_rows(rows):
         return rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)
@@ -159,7 +159,7 @@ def draw_examples(data, rng, step, size):
     number = data[1].shape[0]
     epoch, first = epoch_and_index(step, size, number)
     index = first + jnp.arange(size)
-    shuffled = lambda epoch, index: F.permuted_index(F.fold_in(rng, epoch), index, number)  # noqa: E731
+    shuffled = lambda epoch, index: F.permuted_index(jax.random.fold_in(rng, epoch), index, number)  # noqa: E731
     chosen = jax.vmap(shuffled)(epoch + index // number, index % number)
     return jax.tree.map(lambda a: a[chosen], data)
 
@@ -304,7 +304,7 @@ def bucket_batches(
 
     def locate(rng, number):
         """Return the key of the epoch and the index of the batch in it."""
-        rng = F.fold_in(rng, number // total)
+        rng = jax.random.fold_in(rng, number // total)
         return rng, F.permuted_index(rng, number % total, total)
 
     def choose(data, rng, number):
@@ -315,7 +315,7 @@ def bucket_batches(
         rng, batch = locate(rng, number)
         slots = jnp.arange(-(-size // num_devices) * num_devices)
         rows = (batch - (ends[index] - batches[index])) * size + slots
-        chosen = F.permuted_index(F.fold_in(rng, index), rows % pairs, pairs)
+        chosen = F.permuted_index(jax.random.fold_in(rng, index), rows % pairs, pairs)
         source, target = (side[chosen] for side in data[index])
         # Padding, also of a bucket's last batch, consists of pairs whose targets do not count.
         is_real = (slots < size) & (rows < pairs)
