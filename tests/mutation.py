@@ -8,6 +8,8 @@ outcomes.jsonl: after a stop the same command resumes, and changed tests are tri
 """
 
 import argparse
+import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -21,25 +23,27 @@ from collections import Counter
 from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.mutating import mutate_and_test, mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 from cosmic_ray.work_item import MutationSpec
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build/mutation"
+NUMBERS = "./test_golden.py::test_random_numbers_are_unchanged"
 # Folder: {module, and functions if not all count: its test files, the most relevant first}.
 GROUPS = {
     "comparison": {"statistics": "statistics blocks"},
     "data": {
-        "windows": "windows", "tables stratified_split hash_split": "tables",
+        "windows": f"windows {NUMBERS}", "tables stratified_split hash_split": "tables",
         "corpus read read_windows _read_into": "corpus",
         "documents split_documents _validation_start _text_units _next_line _before_white_space "
         "_text_blocks": "prepare",
     },
-    "training": {"step": "trainer optimizer ../runs/test_aux_losses"},
+    "training": {"step": "trainer optimizer runs/test_aux_losses.py"},
     "functional": {
-        "attention": "attention", "layers": "layers", "logits": "logits", "losses": "logits",
-        "positions": "positions", "random": "random layers", "recurrent": "recurrent",
+        "attention": "attention", "logits": "logits", "losses": "logits", "positions": "positions",
+        "layers": "layers models/test_calls.py inspection/test_capture.py",
+        "random": f"random layers {NUMBERS}", "recurrent": "recurrent",
         "kernels/chunked_attention": "kernels", "kernels/fused_attention": "kernels",
         "kernels/matmul": "kernels", "kernels/mixed_attention": "kernels",
     },
@@ -48,7 +52,7 @@ GROUPS = {
         "components": "config parameters", "config": "config parameters custom",
         "custom": "custom probe", "encoder": "options calls", "ensemble": "ensemble",
         "init": "init parameters options", "inputs": "options calls custom",
-        "logistic": "../baselines/test_logistic calls", "low_rank": "low_rank",
+        "logistic": "baselines/test_logistic.py calls", "low_rank": "low_rank",
         "parameters": "parameters init", "seq2seq": "options calls",
         "transformer": "options calls",
     },
@@ -85,7 +89,7 @@ def draw_mutants(group: str, number: int, seed: int) -> list[tuple[str, Mutation
         module, *functions = key.split()
         path = Path(f"tlite/{group}/{module}.py")
         tests = " ".join(
-            f"tests/{group}/{name}.py" if "/" in name else f"tests/{group}/test_{name}.py"
+            f"tests/{name}" if "/" in name else f"tests/{group}/test_{name}.py"
             for name in names.split()
         )
         nodes = [*ast_nodes(get_ast(path.read_text(encoding="utf-8")))]
@@ -98,12 +102,24 @@ def draw_mutants(group: str, number: int, seed: int) -> list[tuple[str, Mutation
                     at_position.setdefault((path, start), []).append((tests, mutant))
     rng = random.Random(f"{seed} {group}")
     positions = rng.sample(sorted(at_position), min(number, len(at_position)))
-    return [rng.choice(at_position[position]) for position in positions]
+    at_positions = ([*filter(is_valid, at_position[position])] for position in positions)
+    return [rng.choice(mutants) for mutants in at_positions if mutants]
+
+
+def is_valid(tests_and_mutant: tuple[str, MutationSpec]) -> bool:
+    """False if the source has a syntax error, such as `if not x := y`."""
+    mutant = tests_and_mutant[1]
+    operator, source = get_operator(mutant.operator_name)(), mutant.module_path.read_text("utf-8")
+    with contextlib.suppress(SyntaxError):
+        return bool(ast.parse(mutate_code(source, operator, mutant.occurrence)))
+    return False
 
 
 def find_outcome(tests: str, mutant: MutationSpec, limit: float, outcomes: dict[str, dict]) -> dict:
     """Run the tests on a mutant, unless its outcome is known; they may take `limit` seconds."""
-    version = hashlib.sha256(b"".join(Path(name).read_bytes() for name in tests.split()))
+    version = hashlib.sha256(
+        b"".join(Path(name.split("::")[0]).read_bytes() for name in tests.split())
+    )
     source = hashlib.sha256(mutant.module_path.read_bytes()).hexdigest()
     identity = f"{mutant.operator_name} {mutant.occurrence} {mutant.module_path} {source}"
     known = outcomes.get(identity, {"tests": None, "outcome": "survived"})
@@ -150,12 +166,14 @@ def main() -> None:
     rows = ["| modules | mutants | killed | survived | killed, % |", "| --- |" + " ---: |" * 4]
     for group in options.groups:
         counts: Counter = Counter()
-        for tests, mutant in draw_mutants(group, options.number, options.seed):
-            unchanged = MutationSpec(mutant.module_path, "core/NoOp", 0, (1, 0), (1, 1))
-            baseline = find_outcome(tests, unchanged, 3600, outcomes)
-            if baseline["outcome"] != "survived":
-                sys.exit(f"{tests} fail without a change:\n{baseline['output']}")
-            outcome = find_outcome(tests, mutant, 60 + 4 * baseline["seconds"], outcomes)
+        mutants = draw_mutants(group, options.number, options.seed)
+        all_tests = " ".join(sorted({name for tests, _ in mutants for name in tests.split()}))
+        unchanged = MutationSpec(mutants[0][1].module_path, "core/NoOp", 0, (1, 0), (1, 1))
+        baseline = find_outcome(all_tests, unchanged, 3600, outcomes)
+        if baseline["outcome"] != "survived":
+            sys.exit(f"tests of {group} fail without a change:\n{baseline['output']}")
+        for tests, mutant in mutants:
+            outcome = find_outcome(tests, mutant, 60 + 2 * baseline["seconds"], outcomes)
             counts[outcome["outcome"]] += 1
             survivors += [outcome["change"]] if outcome["outcome"] == "survived" else []
         total, killed = counts.total(), counts["killed"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
@@ -183,6 +183,7 @@ def test_one_seed_has_no_interval_over_seeds(run, reference, method):
         False,
     )
     assert (result.mean, result.method, result.correlation) == (-1, method, None)
+    assert np.isscalar(result.variance.seeds)
 
 
 def test_a_difference_without_spread_is_not_significant():
@@ -190,10 +191,46 @@ def test_a_difference_without_spread_is_not_significant():
     result = difference(by_seed([1.2, 1.3]), by_seed([1.2, 1.3]))
     assert (result.same, result.mean, result.half_width, result.significant) == (True, 0, 0, False)
     result = difference(by_seed([1, 1]), by_seed([0, 0, 0], first=5))
-    assert (result.mean, result.half_width, result.significant) == (1, 0, False)
+    assert (result.same, result.mean, result.half_width, result.significant) == (False, 1, 0, False)
+    assert not difference(by_seed([1, 2]), by_seed([1, 3])).same
 
 
 # Required seeds
+
+
+@given(st.floats(0.05, 5), st.sampled_from([1, 2]), st.floats(0, 0.5), st.integers(1, 30))
+@example(effect=0.0887, groups=1, examples=0.0, examples_dof=1)
+@example(effect=2.0, groups=2, examples=0.03, examples_dof=1)
+def test_required_seeds_are_the_least_that_show_the_effect(effect, groups, examples, examples_dof):
+    """Compare with the docstring's formula for a variance of 1 of one seed."""
+
+    def is_enough(number):
+        seeds, dof = 1 / number, groups * (number - 1)
+        total_dof = (seeds + examples) ** 2 / (seeds**2 / dof + examples**2 / examples_dof)
+        return all(
+            effect >= (stats.t.ppf(0.975, f) + stats.t.ppf(0.8, f)) * np.sqrt(v)
+            for v, f in ((seeds + examples, total_dof), (seeds, dof))
+        )
+
+    number = required_seeds(effect, 1.0, groups, examples, examples_dof)
+    if number is None:
+        assert not is_enough(1000)
+    else:
+        assert is_enough(number)
+        assert number == 2 or not is_enough(number - 1)
+
+
+@pytest.mark.parametrize(("method", "groups"), [("paired", 1), ("welch", 2)])
+@pytest.mark.parametrize("text_std", [0.0, 2.0])
+def test_required_seeds_of_a_difference_are_those_of_its_variances(method, groups, text_std):
+    (table,) = draw_scores(np.random.default_rng(2), 1.0, text_std, (1, 4, 10), residual_std=3.0)
+    v, effect = variance(table), 3.0
+    examples = v.examples - v.residual
+    assert (examples > 0) == (text_std > 0)
+    expected = required_seeds(effect, v.one_seed, groups, max(examples, 0), 9)
+    assert expected != required_seeds(effect, v.one_seed, 3 - groups, max(examples, 0), 9)
+    result = Difference(0.0, v, (4, 4), method, examples=10)
+    assert result.required_seeds(effect) == expected
 
 
 @pytest.mark.parametrize("deviations", [(0.01,), (0.02,), (0.01, 0.02)])

@@ -1,6 +1,7 @@
 """Configs of models: numbers, words and combinations that make no sense are errors."""
 
 import dataclasses
+import inspect
 import itertools
 import math
 import re
@@ -10,6 +11,7 @@ import jaxtyping
 import pytest
 
 from tests.helpers.models import replaced
+from tlite import functional as F
 from tlite import models as M
 from tlite.errors import UserError
 from tlite.models.config import PRESETS, resolve
@@ -123,6 +125,15 @@ def test_conflicting_fields_of_other_models_are_an_error():
 def test_a_model_without_a_vocabulary_is_an_error(tied):
     with pytest.raises(UserError, match="vocabulary_size"):
         M.make_model(M.GeneratorConfig(head=M.LMHead(tied=tied)), rng=jax.random.key(0))
+
+
+@pytest.mark.parametrize("function", [F.llama3_frequencies, F.yarn_frequencies])
+def test_rotary_scaling_has_the_defaults_of_its_functions(function):
+    names = {"low": "low_frequency_factor", "high": "high_frequency_factor"}
+    names |= {"fast": "beta_fast", "slow": "beta_slow"}
+    for argument in inspect.signature(function).parameters.values():
+        if argument.name in names:
+            assert getattr(M.RotaryScaling(), names[argument.name]) == argument.default
 
 
 def test_a_subclass_of_a_config_has_the_same_model():
