@@ -27,21 +27,12 @@ def by_seed(values, first=0):
     return dict(enumerate(map(float, values), first))
 
 
-def difference_from_zero(table):
-    """Return the difference of a table (S, N) from 0."""
-    zero = by_seed(np.zeros(len(table)))
-    return difference(by_seed(table.mean(1)), zero, PairedScores(table, np.zeros_like(table), 1.0))
-
-
 def draw_scores(rng, seed_std, text_std, shape, residual_std=0.3):
     """Return scores (K, S, N), each a sum of noise of its seed, its text and its own."""
     studies, seeds, texts = shape
     seed_noise = seed_std * rng.standard_normal((studies, seeds, 1))
     text_noise = text_std * rng.standard_normal((studies, 1, texts))
     return seed_noise + text_noise + residual_std * rng.standard_normal(shape, np.float32)
-
-
-# Coverage
 
 
 @pytest.mark.parametrize("examples", [2, 4, 10, 26, 200])
@@ -77,13 +68,12 @@ def test_equal_models_differ_significantly_in_5_of_100_studies(paired):
     assert 0.02 <= significant / 400 <= 0.08
 
 
-# Definitions
-
-
 @given(TABLES)
 def test_parts_are_t_intervals_over_seeds_and_over_examples(table):
     """The interval over both is never narrower, and excludes 0 exactly if it is significant."""
-    result = difference_from_zero(table)
+    zeros = np.zeros_like(table)
+    values = by_seed(table.mean(1)), by_seed(zeros.mean(1))
+    result = difference(*values, PairedScores(table, zeros, 1.0))
     for half, means in zip(
         result.half_widths_by_source, (table.mean(1), table.mean(0)), strict=True
     ):
@@ -117,15 +107,6 @@ def test_total_and_dof_are_those_of_the_two_way_layout():
     assert result.dof > 2
 
 
-def test_the_total_equals_a_bootstrap_over_seeds_and_examples():
-    """Draw both axes with replacement (Owen 2007, "The pigeonhole bootstrap")."""
-    rng = np.random.default_rng(9)
-    (table,) = draw_scores(rng, 0.1, 0.5, (1, 20, 60))
-    draws = (rng.integers(size, size=(4000, size)) for size in table.shape)
-    means = [table[np.ix_(*indices)].mean() for indices in zip(*draws, strict=True)]
-    assert np.std(means) == pytest.approx(np.sqrt(variance(table).total), rel=0.1)
-
-
 @pytest.mark.filterwarnings("ignore:Precision loss")
 @pytest.mark.parametrize("method", ["paired", "welch"])
 @given(one=NUMBERS, other=NUMBERS)
@@ -151,9 +132,6 @@ def test_holm_rejects_step_by_step(p):
         rejected.add(remaining.pop(0))
     assert {i for i, value in enumerate(holm(p)) if value < 0.05} == rejected
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
-
-# Pairs
 
 
 def test_seeds_are_paired_only_if_initial_values_are_shared():
@@ -193,9 +171,6 @@ def test_a_difference_without_spread_is_not_significant():
     result = difference(by_seed([1, 1]), by_seed([0, 0, 0], first=5))
     assert (result.same, result.mean, result.half_width, result.significant) == (False, 1, 0, False)
     assert not difference(by_seed([1, 2]), by_seed([1, 3])).same
-
-
-# Required seeds
 
 
 @given(st.floats(0.05, 5), st.sampled_from([1, 2]), st.floats(0, 0.5), st.integers(1, 30))

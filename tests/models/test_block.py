@@ -78,16 +78,15 @@ def test_an_argument_of_attention_applies_or_is_an_error(name):
             attend_without_cache(M.Attention(function, **options), params, x, **arrays)
 
 
-def tilted(query, key, value, mask=None):
-    """Attention without `tap` that reads the numbers of heads and queries."""
-    assert query.shape[-3:-1] == key.shape[-3:-1] == (H, T)
-    return F.scaled_dot_product_attention(query, key, value, mask, bias=jnp.asarray(TILT))
-
-
 TILT = np.arange(1, H + 1)[:, None, None] * np.arange(T)[:, None] * np.arange(np.float32(T))
 
 
 def test_weights_of_a_users_attention_can_be_seen_not_changed():
+    def tilted(query, key, value, mask=None):
+        """Attention without `tap` that reads the numbers of heads and queries."""
+        assert query.shape[-3:-1] == key.shape[-3:-1] == (H, T)
+        return F.scaled_dot_product_attention(query, key, value, mask, bias=jnp.asarray(TILT))
+
     params, x = attention_parameters(D, D, kv_dim=D // H), normal(2, T, D)
     attend_to = functools.partial(attend_without_cache, tilted, params, x)
 

@@ -8,12 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from jax.sharding import Mesh, PartitionSpec
 
-from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, some_mask
+from tests.helpers.arrays import (
+    assert_all_finite,
+    assert_close,
+    assert_same,
+    linear_parameters,
+    normal,
+    some_mask,
+)
 from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
 from tlite import models as M
+from tlite.models.classifier import attention_pool, dense_pool, mean_pool
 from tlite.models.inputs import causal_inputs
 from tlite.models.parameters import named_arrays, unstack_blocks
 from tlite.models.transformer import constrain_batch_sharding, embed, run_blocks
@@ -112,6 +123,34 @@ def test_nothing_but_padding_has_finite_logits_and_gradients(name):
             assert_same(logits, np.tile(np.zeros(C) if bias is None else bias[...], (N, 1)))
             leaves = named_arrays(gradients).items()
             assert {n for n, leaf in leaves if leaf.any()} <= {"bias", "head.bias"}
+
+
+@functools.cache
+def pooled_and_gradients(pool):
+    """A function of (x, mask) that returns the pooled vector and gradients of a weighted sum."""
+
+    @jax.jit
+    def compute(x, mask):
+        pooled, pull_back = jax.vjp(lambda p, x: pool(p, x, mask), linear_parameters(4, 1), x)
+        return pooled, *pull_back(normal(*pooled.shape))
+
+    return compute
+
+
+POOLS = dense_pool, lambda params, x, mask: mean_pool(x, mask), attention_pool
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=["dense", "mean", "attention"])
+@given(arrays(bool, T), st.sampled_from([0.0, 1.0, -100.0, 1e30]))
+def test_padding_changes_no_bit_of_a_pool_and_has_no_gradient(pool, mask, size):
+    x, compute = np.asarray(normal(T, 4)), pooled_and_gradients(pool)
+    noise = np.float32(size) * np.asarray(normal(T, 4, seed=1))
+    expected, params_gradient, _ = compute(x, mask)
+    pooled, *gradients = compute(np.where(mask[:, None], x, noise), mask)
+    assert_same(pooled, expected)
+    assert_all_finite(gradients)
+    assert_close(gradients[0], params_gradient, 1e-6)
+    assert not np.asarray(gradients[1])[~mask].any()
 
 
 PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended

@@ -62,7 +62,7 @@ def test_each_matrix_of_a_stack_is_drawn_alone(word, name):
             assert np.std(a) == pytest.approx((2 / (32 + 48)) ** 0.5, rel=0.1)
 
 
-def test_initializers_of_another_shape_and_other_values_are_refused():
+def test_initializers_of_other_shapes_and_values_are_refused():
     with pytest.raises(ValueError, match="shape"):
         drawn(lambda key, shape, dtype: jnp.zeros(shape[0], dtype))
     for wrong in ("xavier", 3, int, ("*", "normal")):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
-from tlite.text.subwords import split_long_text
 from tlite.text.tokenizer import END
 
 pytest.importorskip("tokenizers")
@@ -22,9 +21,6 @@ ids = st.lists(st.integers(0, 256), max_size=30)
 TEXT = "It's the theory, then: 12 thes\n\n  the Straße, 漢字 and the 🎉.\n" * 5
 BYTES, PIECES, NUMBERS = ByteTokenizer(), learn_bpe([TEXT], 280), NumberTokenizer(70)
 both = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bytes", "bpe"])
-
-
-# Characters
 
 
 @given(any_text, any_text)
@@ -41,9 +37,6 @@ def test_ids_follow_code_points():
     tokenizer = CharTokenizer("caba")
     assert tokenizer.characters == f"abc{tokenizer.unknown}"
     assert tokenizer.encode("abc?").tolist() == [0, 1, 2, tokenizer.unknown_id]
-
-
-# Bytes, and pieces of bytes
 
 
 @both
@@ -95,18 +88,6 @@ def test_learned_pieces_are_the_same_in_every_process():
     done = subprocess.run(command, input=TEXT, capture_output=True, text=True, check=True)
     here = json.loads(learn_bpe([TEXT, TEXT[:99]], 300)._tokenizer.to_str())
     assert json.loads(done.stdout) == here
-
-
-@given(st.lists(st.sampled_from(["a", "'s", " ", "\n", "\r", "\t", "\u2009", "12", "!", "漢"])))
-def test_chunks_of_a_long_text_have_its_pieces(words):
-    text = "".join(words)
-    chunks = list(split_long_text(text, 5))
-    assert "".join(chunks) == text
-    ids = [PIECES.encode(chunk) for chunk in chunks]
-    assert np.concatenate(ids).tolist() == PIECES.encode(text).tolist()
-
-
-# Numbers
 
 
 @given(st.lists(st.integers(0, 69)))
