@@ -188,6 +188,22 @@ def hybrid() -> list[str]:
     return variants("hybrid")
 
 
+def optimizers() -> list[str]:
+    results = json.loads((RESULTS / "optimizers.json").read_text(encoding="utf-8"))
+    speedups = {entry["label"]: entry["text"] for entry in results["speedups"]}
+    rows = []
+    for entry in results["runs"]:
+        loss = f"{entry['mean']:.3f} ({entry['standard_deviation']:.3f})"
+        change = "–" if entry["low"] is None else f"{entry['difference']:+.3f}"
+        interval = "" if entry["low"] is None else f" [{entry['low']:.3f}, {entry['high']:.3f}]"
+        name, _, steps = entry["label"].partition("-")
+        rate, gain = entry["config"]["learning_rate"], speedups.get(entry["label"]) or "–"
+        rows.append(row(name, steps, rate, loss, change + interval, gain))
+    header = ["", "steps", "tuned learning rate", "validation loss, nats, mean (SD)"]
+    header += [f"minus AdamW, {OVER_BOTH}", "effective speedup in steps, 95 % CI"]
+    return table(header, rows, "optimizers")
+
+
 def scaling() -> list[str]:
     text = read("scaling")
     law = re.findall(r"^ +(E|A|B|alpha|beta) +(\S+)  (\S+ to \S+)$", text, re.M)
@@ -245,7 +261,9 @@ def coverage() -> list[str]:
     return table(header, [row(seeds, *cells) for seeds, cells in rows.items()], "coverage")
 
 
-TABLES = coverage, generators, classifiers, translators, study, hybrid, scaling, speed, plan
+TABLES = (
+    coverage, generators, classifiers, translators, study, hybrid, optimizers, scaling, speed, plan,
+)  # fmt: skip
 
 
 def with_tables(text: str) -> str:

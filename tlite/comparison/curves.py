@@ -121,9 +121,11 @@ def plot_speedups(results: Results) -> Figure:
         axes.plot(x, y, marker="o", ms=5, label=label, **style)
         if entry.speedup is None:
             axes.axhline(y[-1], color=style["color"], lw=0.8)
+    budgets = sorted({steps for entry in results.speedups for steps in entry.budgets})
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(ticker.EngFormatter())
+    axes.set_xticks(budgets, [f"{steps:,}" for steps in budgets])
+    axes.minorticks_off()
     axes.set(xlabel="steps, each with its own decay", ylabel=results.metric.title)
-    axes.grid(alpha=0.3, which="both")
+    axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small", title="speedup")
     return figure
