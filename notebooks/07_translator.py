@@ -12,8 +12,9 @@
 # %% [markdown]
 # # The encoder-decoder
 #
-# At the end you know how a decoder reads the output of an encoder, and have a picture of its
-# attention that shows the order of the words.
+# **Teaches** how a decoder reads the output of an encoder, how a translator is trained, how it
+# searches, and what its attention shows. **Needs** [notebook 3](03_encoder_block.ipynb), and the
+# extra `text` for the tokenizer; the sequences are drawn, nothing is downloaded.
 #
 # A translator reads a complete sentence before it writes. The encoder turns the source into one
 # vector per token. The decoder writes the target token by token; each of its blocks attends to the
@@ -27,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+import optax
 
 from tlite import functional as F
 from tlite.data import CopyTask
@@ -36,12 +38,13 @@ from tlite.inspection import run
 from tlite.models import BlockInputs, FeedForward, Seq2Seq, Seq2SeqConfig, block
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
-from tlite.text.subwords import START_ID
-from tlite.training import AdamW, CrossEntropy, Trainer, TrainingConfig
-from tlite.training.tasks import make_buckets, padding_share, translator_task
+from tlite.text.subwords import PAD_ID, SPECIALS, START_ID, pad_tokens
 
 # %% [markdown]
-# ## Pairs, tokens, buckets
+# ## Pairs and tokens
+#
+# A source ends with the token [END]. A target begins with [START] and ends with [END]: from [START]
+# the decoder predicts the first token, and [END] says that the target is complete.
 
 # %%
 data = CopyTask(reverse=True, letters=12, longest=7, sequences=4000)
@@ -49,19 +52,18 @@ pairs, held_out = data.pairs("training"), data.pairs("test")
 sources, targets = [p.source for p in pairs], [p.target for p in pairs]
 tokenizer = PairTokenizer.train(sources, targets, pieces=60)
 print(f"{sources[0]!r} -> {targets[0]!r}")
-print(tokenizer.encode_sources(sources[:1])[0], "ends with [END], and the target begins with")
-print(tokenizer.encode_targets(targets[:1])[0], "[START]")
+encoded = tokenizer.encode_sources(sources), tokenizer.encode_targets(targets)
+print("source", encoded[0][0], "target", encoded[1][0])
+print("special tokens", dict(enumerate(SPECIALS)))
 
 # %% [markdown]
-# Sentences of similar length go into one bucket, so that little of a batch is padding and each
-# bucket's program is compiled once.
+# Sequences of a batch are padded with [PAD] to one length. Nothing attends to padding, and it is no
+# target.
 
 # %%
-encoded = tokenizer.encode_sources(sources), tokenizer.encode_targets(targets)
-for number in (1, 2, 4):
-    buckets = make_buckets(*encoded, number)
-    lengths = [bucket.source.shape[1] for bucket in buckets]
-    print(f"{number} bucket(s) of up to {lengths} tokens: {padding_share(buckets, 0):.0%} padding")
+source_ids, target_ids = (jnp.asarray(pad_tokens(rows)) for rows in encoded)
+print("sources", source_ids.shape, "targets", target_ids.shape)
+print(f"{(source_ids == PAD_ID).mean():.0%} of the sources' tokens are padding")
 
 # %% [markdown]
 # ## One decoder block by hand
@@ -95,34 +97,49 @@ y = F.layer_norm(params.feed_forward_norm, y + F.feed_forward(params.feed_forwar
 
 inputs = BlockInputs(mask=causal, memory=memory, memory_mask=memory_mask)
 by_library, _, _ = block(params, x, inputs, config=config)
-print("largest difference", jnp.abs(by_library - y).max())
-assert jnp.allclose(by_library, y, atol=1e-5)
+print(f"largest difference {jnp.abs(by_library - y).max():.0e}")
 
 # %% [markdown]
 # ## Training
 #
-# The learning rate rises, then falls with the inverse square root of the step (eq. 3); each target
-# is worth $1 - \epsilon$, and $\epsilon = 0.1$ is spread over all tokens (section 5.4).
+# The decoder reads the target up to each token and predicts the next one, at all positions at once.
+# The learning rate rises for 60 steps, then falls with the inverse square root of the step (eq. 3).
+# Each target has probability $1 - \epsilon$, and $\epsilon = 0.1$ is spread over all tokens
+# (section 5.4).
+
 
 # %%
-training = TrainingConfig(
-    steps=400,
-    batch_size=512,
-    learning_rate=4e-3,
-    schedule="inverse_sqrt",
-    warmup_steps=60,
-    optimizer=AdamW(b2=0.98),
-    loss=CrossEntropy(label_smoothing=0.1),
-)
-buckets = make_buckets(*encoded, 2)
-devices = jax.local_devices()[:1]
-task = translator_task(config, [b.source.shape for b in buckets], training.batch_size)
-trainer = Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
-state, history = trainer.train(trainer.init(), 0, training.steps)
-(model,) = trainer.models(state.parameters)
+def loss(model, source, target):
+    read, next_token = target[:, :-1], target[:, 1:]
+    is_token = (next_token != PAD_ID).astype(float)
+    total, count = F.cross_entropy(model(source, read), next_token, is_token, smoothing=0.1)
+    return total / count
 
+
+def learning_rate(step):
+    return 4e-3 * jnp.minimum((step + 1) / 60, jnp.sqrt(60 / (step + 1)))
+
+
+STEPS, BATCH = 400, 64
+optimizer = optax.adam(learning_rate, b2=0.98)
+
+
+@jax.jit
+def train(model, target_ids):
+    def step(carry, number):
+        model, state = carry
+        rows = jax.random.choice(F.fold_in(jax.random.key(1), number), len(sources), (BATCH,))
+        value, gradient = jax.value_and_grad(loss)(model, source_ids[rows], target_ids[rows])
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(model, updates), state), value
+
+    (model, _), losses = jax.lax.scan(step, (model, optimizer.init(model)), jnp.arange(STEPS))
+    return model, losses
+
+
+model, losses = train(model, target_ids)
 axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
-axes.plot(history["loss"][:, 0])
+axes.plot(losses)
 axes.set(xlabel="step", ylabel="smoothed loss (nats per token)")
 axes.grid(alpha=0.3)
 plt.show()
@@ -138,14 +155,13 @@ plt.show()
 tests = tokenizer.encode_sources(p.source for p in held_out)
 right = {}
 for beam in (1, 5):
-    found = translate(model, tests, beam=beam)
-    written = [tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
+    results = translate(model, tests, beam=beam)
+    written = [tokenizer.decode(hypotheses[0][0]) for hypotheses in results]
     right[beam] = np.mean([w == p.target for w, p in zip(written, held_out, strict=True)])
     print(f"beam {beam}: {right[beam]:.1%} of {len(held_out)} held-out sequences are right")
-assert min(right.values()) > 0.9
 
 print("\nthe best five of", held_out[0].source)
-for tokens, score in found[0]:
+for tokens, score in results[0]:
     print(f"{score:8.3f}  {tokenizer.decode(tokens)}")
 by_length = [-2 / length_normaliser(length, 0.6) for length in (5, 20)]
 print("\na log-probability of -2 scores {:.2f} with 5 tokens, {:.2f} with 20".format(*by_length))
@@ -153,20 +169,20 @@ print("\na log-probability of -2 scores {:.2f} with 5 tokens, {:.2f} with 20".fo
 # %% [markdown]
 # ## Alignment
 #
-# Nobody told the decoder that the target is the source backwards. Its cross-attention says so.
+# Nothing in the model says that the target is the source backwards. The weights of its
+# cross-attention show that it has learned it.
 
 # %%
 source = tests[0]
-target = found[0][0][0]
-target = np.r_[START_ID, target[target != config.special_tokens.pad_id]]
+target = results[0][0][0]
+target = np.r_[START_ID, target[target != PAD_ID]]
 name = "decoder.blocks.0.cross_attention.weights"
 _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
 weights = np.asarray(captured[name]).mean(0)[None, :-1]
 letters = weights[0, :-1, :-1]  # without [END], which is last on both sides
-looked_at = letters @ np.arange(letters.shape[1]) / letters.sum(1)
-correlation = np.corrcoef(np.arange(len(letters)), looked_at)[0, 1]
-print(f"correlation of the place written and the place looked at: {correlation:.2f}")
-assert correlation < -0.8
+attended = letters @ np.arange(letters.shape[1]) / letters.sum(1)
+correlation = np.corrcoef(np.arange(len(letters)), attended)[0, 1]
+print(f"correlation of the position written and the mean position attended to: {correlation:.2f}")
 pieces = [tokenizer.source.id_to_token(t) for t in source]
 written = [tokenizer.target.id_to_token(t) for t in target[1:]]
 axes = plot_attention(weights, written, pieces, each="decoder block")
@@ -175,8 +191,23 @@ plt.show()
 # %% [markdown]
 # ## Exercise
 #
-# Set `reverse=False` in `CopyTask`, so that the target is the source. Which sign has the
-# correlation then, and which way does the diagonal of the picture run? (One assertion has to change
-# with it.)
+# Train a model that copies: its target is the source. Which sign has the correlation then, and
+# which way does the diagonal of the picture run?
 #
+# ## Solution
+#
+# Position by position the decoder attends to the letter that it writes, so the correlation is
+# positive, and the diagonal runs from the upper left to the lower right.
+
+# %%
+copies = jnp.asarray(pad_tokens(tokenizer.encode_targets(sources)))
+copying, _ = train(jax.jit(partial(Seq2Seq, config))(rng=jax.random.key(0)), copies)
+target = np.r_[START_ID, source[:-1]]
+_, captured = run(copying, jnp.asarray(source), jnp.asarray(target), capture=name)
+letters = np.asarray(captured[name]).mean(0)[:-1, :-1]
+attended = letters @ np.arange(letters.shape[1]) / letters.sum(1)
+correlation_of_copies = np.corrcoef(np.arange(len(letters)), attended)[0, 1]
+print(f"correlation {correlation_of_copies:.2f}")
+
+# %% [markdown]
 # Next: [inside](08_inside.ipynb), where two heads of a generator learn to copy.

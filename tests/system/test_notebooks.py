@@ -56,6 +56,11 @@ CLAIMS = {
         "count_parameters(params) == by_hand",
         "ratio < post / pre < 2 * ratio",
     ],
+    "07_translator": [
+        "min(right.values()) > 0.9",
+        "correlation < -0.8",
+        "correlation_of_copies > 0.8",
+    ],
     "10_a_study": [
         "max(final) < bigram_floor - 0.3",
         "all(d.significant and d.mean > EFFECT for r in results.values() for _, d in r.intervals)",
