@@ -111,41 +111,31 @@ def test_a_field_missing_in_json_takes_its_default():
     assert through_json(config, lambda values: values.pop("seeds")) == expected
 
 
-GENERATOR, MINE = M.GeneratorConfig(), GeneratorExperiment("x", TextFile())
+TRAINING, GENERATOR = TrainingConfig(), M.GeneratorConfig()
+MINE, TABLE = GeneratorExperiment("x", TextFile()), LabelledText()
+NOVEL = {"kind": "Novel"}
 MISFITS = [
-    (TrainingConfig(), {"colour": 1}, "^TrainingConfig has no field colour"),
-    (TrainingConfig(), {"steps": 1.5}, "^steps: expected int, not 1.5"),
-    (TrainingConfig(), {"steps": True}, "steps.*True"),
-    (TrainingConfig(), {"steps": None}, "steps.*None"),
-    (TrainingConfig(), {"steps": 0}, "steps must be at least 1"),
-    (TrainingConfig(), {"steps": 10**20}, "steps must be at most .*, not 10"),
-    (TrainingConfig(), {"schedule": "sawtooth"}, "schedule must be .*constant, .* not 'sawtooth'"),
-    (
-        TrainingConfig(),
-        {"schedule": {"kind": "function"}},
-        "schedule: expected str or function, not",
-    ),
-    (TrainingConfig(), {"clip_norm": "x"}, "clip_norm.*'x'"),
-    (TrainingConfig(), {"kind": "Cooking"}, "TrainingConfig.*Cooking"),
-    (MINE, {"data": {"kind": "Novel"}}, "BuiltinText or TextFile .*Novel"),
+    (TRAINING, {"colour": 1}, "^TrainingConfig has no field colour"),
+    (TRAINING, {"steps": 1.5}, "^steps: expected int, not 1.5"),
+    (TRAINING, {"steps": True}, "steps.*True"),
+    (TRAINING, {"steps": None}, "steps.*None"),
+    (TRAINING, {"steps": 0}, "steps must be at least 1"),
+    (TRAINING, {"steps": 10**20}, "steps must be at most .*, not 10"),
+    (TRAINING, {"schedule": "sawtooth"}, "schedule must be .*constant, .* not 'sawtooth'"),
+    (TRAINING, {"schedule": {"kind": "function"}}, "schedule: expected str or function, not"),
+    (TRAINING, {"clip_norm": "x"}, "clip_norm.*'x'"),
+    (TRAINING, {"kind": "Cooking"}, "TrainingConfig.*Cooking"),
+    (MINE, {"data": NOVEL}, "BuiltinText or TextFile .*Novel"),
     (MINE, {"data": {"kind": "TextFile", "colour": 1}}, "^data: TextFile has no field colour"),
     (MINE, {"data": "a.txt"}, "^data: .*a.txt"),
-    (LabelledText(), {"labels": ["1"]}, r"labels.*\['1'\]"),
-    (LabelledText(), {"labels": {"1": 2}}, "labels.*2"),
-    (LabelledText(), {"training": "a.csv"}, "training.*'a.csv'"),
-    (M.Rotary(), {"scaling": {"kind": "Novel"}}, "scaling: expected RotaryScaling or None, not"),
+    (TABLE, {"labels": ["1"]}, r"labels.*\['1'\]"),
+    (TABLE, {"labels": {"1": 2}}, "labels.*2"),
+    (TABLE, {"training": "a.csv"}, "training.*'a.csv'"),
+    (M.Rotary(), {"scaling": NOVEL}, "scaling: expected RotaryScaling or None, not"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
-    (
-        GENERATOR,
-        {"positions": {"kind": "Novel"}},
-        "positions: expected Learned or .* function, not",
-    ),
+    (GENERATOR, {"positions": NOVEL}, "positions: expected Learned or .* function, not"),
     (GENERATOR, {"positions": "absolute"}, "positions must be one of learned, .*, not 'absolute'"),
-    (
-        GENERATOR,
-        {"block": {"kind": "Block", "pre_norm": 1}},
-        "^block: pre_norm: expected bool, not",
-    ),
+    (GENERATOR, {"block": {"kind": "Block", "pre_norm": 1}}, "^block: pre_norm: expected bool"),
     (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected LMHead, not 'Transla"),
     (GENERATOR, {"width_of_heads": 8}, "GeneratorConfig has no field width_of_heads"),
 ]
@@ -236,16 +226,10 @@ def test_override_creates_components_that_are_none():
         override(ROTARY, {"init_from.sha256": "x"})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("low_rank", "*.query.*"),
-        ("trainable", ["head.*"]),
-        ("groups", "*.bias"),
-        ("groups", ({"pattern": "*.bias"},)),
-    ],
-    ids=["low_rank", "trainable", "groups", "dict"],
-)
+WRONG = ("low_rank", "*.query.*"), ("trainable", ["head.*"]), ("groups", "*.bias")
+
+
+@pytest.mark.parametrize(("name", "value"), [*WRONG, ("groups", ({"pattern": "*.bias"},))], ids=str)
 def test_nested_settings_of_another_type_are_named(name, value):
     config = object.__new__(TrainingConfig)  # its __init__ checks types itself in tests
     vars(config).update(vars(TrainingConfig()) | {name: value})
