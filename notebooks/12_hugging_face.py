@@ -10,26 +10,24 @@
 # ---
 
 # %% [markdown]
-# # Inside GPT-2: a model that others have trained
+# # A model in Hugging Face's format: write it, open it, look inside
 #
-# At the end you can open a model that others have trained, find the heads in it that copy, and show
-# by silencing them what they are good for.
+# **Teaches** how to write and open a model in the format of Hugging Face's transformers, how to
+# find the heads in it that copy, and how to show by silencing them what they are good for.
+# **Needs** [notebook 8](08_inside.ipynb), and the extra `text`; nothing is downloaded.
 #
-# `tlite.load` opens a folder or a hub name of Hugging Face's transformers, and what is opened is a
-# model like those trained here: every value inside has a name, and every tool works on it. We look
-# for the heads that copy. Notebook 8 watched such a pair of heads appear in training. Does GPT-2
-# have them too?
+# `tlite.load` opens a folder or a hub name of transformers. What is opened is a model like any
+# other of tlite: every value inside has a name, and every tool works on it.
 #
-# Where the hub can be reached, or has been before, this is OpenAI's GPT-2 with 124 million numbers.
-# Otherwise a model of GPT-2's shape is trained here in half a minute, written as a folder of
-# transformers, and opened like the other. All that is claimed below is checked for the one that is
-# there; a line that begins with "this is" says which.
+# The model here is a small one of GPT-2's architecture, trained below to copy, and
+# written as a folder of transformers. To look into a published model instead, put its name into the
+# next cell: the rest of the notebook reads sizes and heads from the model that is opened. What the
+# text says of results is said of the small model.
 
 # %%
 import os
 import string
 import tempfile
-import urllib.request
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +36,6 @@ import numpy as np
 
 import tlite
 from tlite import functional as F
-from tlite.errors import UserError
 from tlite.inspection import (
     logit_lens,
     logit_lens_top_k,
@@ -53,36 +50,15 @@ from tlite.pretrained import save_pretrained
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 
-HUB_NAME = "openai-community/gpt2"
-
+PUBLISHED = ""  # or a hub name such as "openai-community/gpt2", or a folder of transformers
 
 # %% [markdown]
 # ## The model
 #
-# The hub is asked once, for five seconds. If it does not answer, its client looks only at what it
-# has kept on this machine.
-
-
-# %%
-def from_the_hub():
-    """GPT-2 and its tokenizer; None where there is no way to it."""
-    if "HF_HUB_OFFLINE" not in os.environ:
-        try:
-            urllib.request.urlopen("https://huggingface.co", timeout=5).close()
-        except OSError:
-            os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        return tlite.load(HUB_NAME)
-    except UserError as error:
-        print(error)
-        return None
-
-
-# %% [markdown]
-# The other model reads sequences of random letters, each written again and again, with a period
-# that differs. It has GPT-2's parts (learned positions, norms before the layers, GELU, biases
-# everywhere) in two blocks of two heads. Only its output layer is its own: with the embedding in
-# its place it learned slower.
+# The small model reads sequences of random letters, each written again and again, with a period
+# that differs. It has GPT-2's components (learned positions, norms before the layers, GELU, biases
+# everywhere) in two blocks of two heads. Its output layer is not tied to the embedding: tied, it
+# learned more slowly.
 
 # %%
 LETTERS = string.ascii_lowercase + " .,;:!"
@@ -98,8 +74,8 @@ def draw(data, rng, step, size):
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def trained_here():
-    """A small GPT-2 that has learned to copy, and its tokenizer."""
+def train():
+    """Return a small GPT-2 that has learned to copy, and its tokenizer."""
     tokenizer = CharTokenizer(LETTERS)
     config = GeneratorConfig(
         vocabulary_size=len(tokenizer),
@@ -125,43 +101,38 @@ def trained_here():
 
 
 # %% [markdown]
-# What was trained here is written as others would write it (safetensors, config.json,
-# tokenizer.json), opened again, and must say the same. (That transformers' own GPT-2 says the same
-# of such a folder is checked in tests/system.)
+# `save_pretrained` writes the files of transformers, and `tlite.load` opens them. The logits are
+# the same afterwards. (Tests compare them with those of transformers' own GPT-2.)
 
 # %%
-if opened := from_the_hub():
-    model, tokenizer = opened
-    which = f"{HUB_NAME}, with its trained numbers"
+if PUBLISHED:
+    model, tokenizer = tlite.load(PUBLISHED)
 else:
-    original, characters = trained_here()
+    original, characters = train()
     with tempfile.TemporaryDirectory() as folder:
         family = save_pretrained(folder, original, characters, family="gpt2")
-        print(sorted(os.listdir(folder)))
+        print(family, sorted(os.listdir(folder)))
         model, tokenizer = tlite.load(folder)
-        letters = jnp.asarray(tokenizer.encode("copy me; copy me; copy"))
-        np.testing.assert_array_equal(letters, characters.encode("copy me; copy me; copy"))
-        np.testing.assert_array_equal(model(letters), original(letters))
-    which = "a small model of GPT-2's shape, trained here"
+    letters = jnp.asarray(tokenizer.encode("copy me; copy me; copy"))
+    print(f"largest difference {jnp.abs(model(letters) - original(letters)).max():.0e}")
 config = model.config
 number = sum(leaf.size for leaf in jax.tree.leaves(model))
-print(f"this is {which}: {number:,} numbers, {config.num_blocks} blocks, {config.num_heads} heads")
+print(f"{number:,} parameters, {config.num_blocks} blocks, {config.num_heads} heads")
 
 # %% [markdown]
 # ## What can be seen
 #
-# Each value has a name, the same in a model of ours and in one of theirs:
+# Each value has a name, whoever has trained the model:
 
 # %%
 print(*tap_names(model)[:12], "...", tap_names(model)[-1], sep="\n")
-assert f"blocks.{config.num_blocks - 1}.attention.weights" in tap_names(model)
 
 # %% [markdown]
 # ## Which heads copy
 #
-# Random tokens, written twice. An *induction head* looks from a token of the second round at the
-# one that came after it in the first (Olsson et al. 2022). The score is how much of its attention
-# goes there.
+# Random tokens, written twice. An *induction head* attends from a token of the second round to the
+# one that came after it in the first (Olsson et al. 2022). The score is the share of its attention
+# that goes there.
 
 # %%
 HALF, BATCH = 16, 8
@@ -173,18 +144,13 @@ plt.show()
 induction, previous = scores["induction"], scores["previous"]
 block, head = np.unravel_index(induction.argmax(), induction.shape)
 print(f"induction: block {block}, head {head}, {induction.max():.2f}")
-first, of_first = np.unravel_index(previous.argmax(), previous.shape)
-print(f"previous token: block {first}, head {of_first}, {previous.max():.2f}")
-assert induction.max() > 0.5
+first_block, first_head = np.unravel_index(previous.argmax(), previous.shape)
+print(f"previous token: block {first_block}, head {first_head}, {previous.max():.2f}")
 
 # %% [markdown]
-# It takes two steps: a head must have written into each position which token came before it, ahead
-# of the head that looks for that. So the induction head is never in the first block, and the head
-# that looks back by one comes before it.
-
-# %%
-assert block > 0
-assert first < block
+# It takes two steps: a head must have written into each position which token came before it, in an
+# earlier block than the head that compares with that. So the induction head is never in the first
+# block, and the head that attends to the previous token comes before it.
 
 # %% [markdown]
 # ## A capture
@@ -194,23 +160,21 @@ assert first < block
 
 # %%
 text = twice[0]
-marks = [tokenizer.decode([token]) for token in np.asarray(text)]
+labels = [tokenizer.decode([token]) for token in np.asarray(text)]
 place = f"blocks.{block}.attention.weights"
 logits, captured = run(model, text, capture=place)
 weights = np.asarray(captured[place])[head]
-plot_attention(weights[None], marks, title=f"block {block}, head {head}")
+plot_attention(weights[None], labels, title=f"block {block}, head {head}")
 plt.show()
-np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-np.testing.assert_allclose(logits, model(text), atol=1e-3)
+print(f"largest difference {jnp.abs(logits - model(text)).max():.0e}")  # a capture changes nothing
 
 # %% [markdown]
-# What is looked at most there is, for most of the second round, a token that came after the same.
+# In most of the second round the largest weight is that of a token that came after the same one.
 
 # %%
-looked_at = weights[HALF:].argmax(-1)
-followed = np.asarray(text)[np.maximum(looked_at - 1, 0)] == np.asarray(text)[HALF:]
+attended = weights[HALF:].argmax(-1)
+followed = np.asarray(text)[np.maximum(attended - 1, 0)] == np.asarray(text)[HALF:]
 print(f"after the same token: {followed.mean():.0%} of the second round")
-assert followed.mean() > 0.5
 
 # %% [markdown]
 # ## What it is good for
@@ -249,37 +213,50 @@ plt.show()
 rounds = [(values[: HALF - 1].mean(), values[HALF:].mean()) for values in (whole, without)]
 for name, (first_round, second_round) in zip(("as it is", "without"), rounds, strict=True):
     print(f"{name}: first round {first_round:.2f}, second {second_round:.2f}")
-assert rounds[0][1] < rounds[0][0] - 0.5
-assert rounds[1][1] > rounds[0][1] + 0.2
 
 # %% [markdown]
 # ## Logit lens
 #
-# What the model would say if it ended after each block. `logit_lens` gives all probabilities, (L +
-# 1, T, V); of a vocabulary of 50,257 tokens `logit_lens_top_k` keeps only the largest.
+# The output layer, applied after each block. `logit_lens` gives all probabilities, (L + 1, T, V);
+# of a large vocabulary `logit_lens_top_k` keeps only the largest.
 
 # %%
 best, tokens = jax.device_get(jax.jit(logit_lens_top_k)(model, text))
 pieces = [[tokenizer.decode([token]) for token in row] for row in tokens[..., 0]]
-plot_top_of_lens(best[..., 0], pieces, marks)
+plot_top_of_lens(best[..., 0], pieces, labels)
 plt.show()
 right = (tokens[:, HALF:-1, 0] == np.asarray(text)[HALF + 1 :]).mean(-1)
 print("share of the second round that is right, by depth:", right.round(2))
-assert right[-1] > 0.5
-assert right[0] < 0.2
-np.testing.assert_array_equal(tokens[-1, :, 0], np.asarray(model(text)).argmax(-1))
-np.testing.assert_allclose(logit_lens(model, text).max(-1), best[..., 0], atol=1e-5)
+difference = jnp.abs(logit_lens(model, text).max(-1) - best[..., 0]).max()
+print(f"largest difference {difference:.0e}")
 
 # %% [markdown]
-# At the embedding, a copy is as good as unknown; after the last block most of the second round is
-# right. `tlite inspect openai-community/gpt2` draws these pictures and more, of a text of yours,
+# At the embedding next to nothing of a copy is right, after the last block most of the second
+# round. `tlite inspect openai-community/gpt2` draws these pictures and more, for a text of yours,
 # on one page.
 
 # %% [markdown]
 # ## Exercise
 #
-# Silence the two heads that look back by one most, in place of those that copy. The model still has
-# its copying heads: does the second round suffer as much? Say first what the two steps above let
-# you expect.
+# Silence the head with the highest previous-token score, in place of those that copy. The model
+# still has its copying heads: does the second round suffer as much?
 #
-# Next: [a scaling law](11_scaling_law.ipynb), or how large your own model should be.
+# ## Solution
+#
+# The copying heads compare with what the earlier head has written, so without it they can't find
+# the token after the copy either: the loss of the second round rises in this case, too. How far
+# depends on how many heads share the work.
+
+# %%
+chosen = jnp.arange(config.num_heads) == first_head
+name = f"blocks.{first_block}.attention.heads"
+edit = {name: lambda outputs: jnp.where(chosen[:, None, None], 0, outputs)}
+without_previous = np.asarray(loss(run(model, twice, edit=edit)[0])).mean(0)
+print(
+    f"second round: as it is {rounds[0][1]:.2f}, without copying heads {rounds[1][1]:.2f}", end=""
+)
+print(f", without the previous-token head {without_previous[HALF:].mean():.2f}")
+
+# %% [markdown]
+# How to evaluate, fine-tune and export such models is in the guide
+# [From Hugging Face](guides/from_hugging_face.md).

@@ -61,11 +61,26 @@ CLAIMS = {
         "correlation < -0.8",
         "correlation_of_copies > 0.8",
     ],
+    "08_inside": [
+        "induction.max() > 0.8 and block == 1",
+        "without[block, head] > whole + 1",
+        "right[-1] > 0.9 > 0.1 > right[1]",
+        "best_of_one < 0.3 and losses_of_one[-1] > losses[-1] + 1",
+    ],
     "10_a_study": [
         "max(final) < bigram_floor - 0.3",
         "all(d.significant and d.mean > EFFECT for r in results.values() for _, d in r.intervals)",
         "early[200].mean < 0",
         "diff.required_seeds(0.02) is None",
+    ],
+    "12_hugging_face": [
+        "f'blocks.{config.num_blocks - 1}.attention.weights' in tap_names(model)",
+        "induction.max() > 0.5 and block > 0 and first_block < block",
+        "np.allclose(weights.sum(-1), 1, atol=1e-5)",
+        "followed.mean() > 0.5",
+        "rounds[0][1] < rounds[0][0] - 0.5 and rounds[1][1] > rounds[0][1] + 0.2",
+        "right[-1] > 0.5 and right[0] < 0.2",
+        "(tokens[-1, :, 0] == np.asarray(model(text)).argmax(-1)).all()",
     ],
 }
 """What the texts of notebooks say of their results, as expressions of their variables."""
