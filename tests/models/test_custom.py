@@ -41,9 +41,6 @@ SEQ2SEQ = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 
 
-# Functions without parameters
-
-
 def squared_attention(query, key, value, mask):
     """Weights are squares of scores, where the mask is True, divided by their sum."""
     scores = jnp.einsum("...tk,...sk->...ts", query, key)
@@ -52,98 +49,65 @@ def squared_attention(query, key, value, mask):
     return jnp.einsum("...ts,...sv->...tv", weights, value), weights
 
 
-def shifted_tanh(x):
-    return jnp.tanh(x - 0.5)
-
-
 def mean_norm(params, x):
     return x / (jnp.abs(x).mean(-1, keepdims=True) + 0.1) * params.scale + params.bias
 
 
-def bare_feed_forward(params, x):
-    return F.linear(params.output, F.linear(params.hidden, x) ** 2)
-
-
-def triangle(positions, width):
-    return jnp.abs(positions[..., None] % 4 - 2.0) * jnp.linspace(-1, 1, width)
-
-
 PLAIN = {
     "attention": squared_attention,
-    "feed_forward.activation": shifted_tanh,
+    "feed_forward.activation": lambda x: jnp.tanh(x - 0.5),
     "norm": mean_norm,
-    "positions": triangle,
+    "positions": lambda t, width: jnp.abs(t[..., None] % 4 - 2.0) * jnp.linspace(-1, 1, width),
 }
 
 
-# Functions with parameters
+def with_params(function, **shapes):
+    """Give a function `init_params` that draws arrays of these shapes."""
+    function.init_params = lambda rng, config: {
+        name: jax.random.normal(rng, shape) for name, shape in shapes.items()
+    }
+    return function
 
 
-def with_params(**shapes):
-    """Return a decorator that adds `init_params` with arrays of these shapes."""
-
-    def init_params(rng, config):
-        return {name: jax.random.normal(rng, shape) for name, shape in shapes.items()}
-
-    def decorate(function):
-        function.init_params = init_params
-        return function
-
-    return decorate
-
-
-@with_params(temperature=())
 def tempered(params, query, key, value, mask, *, tap=F.no_tap):
     return F.scaled_dot_product_attention(params.temperature * query, key, value, mask, tap=tap)
 
 
-@with_params(slope=(6,))
-def sloped(params, x):
-    return jnp.where(x > 0, x, params.slope * x)
-
-
-@with_params(power=(8,))
-def powered(params, x):
-    return x * jnp.abs(params.power)
-
-
-@with_params(hidden=(8, 5), output=(5, 8))
 def small_feed_forward(params, x, *, tap):
     return tap("output", jnp.tanh(x @ params.hidden[...]) @ params.output[...])
 
 
-@with_params(waves=(8,))
 def waves(params, positions, width):
     return jnp.sin(positions[..., None] * params.waves)
 
 
 LEARNED = {
-    "attention": tempered,
-    "feed_forward.activation": sloped,
-    "norm": powered,
-    "feed_forward": small_feed_forward,
-    "positions": waves,
+    "attention": with_params(tempered, temperature=()),
+    "feed_forward.activation": with_params(
+        lambda params, x: jnp.where(x > 0, x, params.slope * x), slope=(6,)
+    ),
+    "norm": with_params(lambda params, x: x * jnp.abs(params.power), power=(8,)),
+    "feed_forward": with_params(small_feed_forward, hidden=(8, 5), output=(5, 8)),
+    "positions": with_params(waves, waves=(8,)),
 }
 TOGETHER = {
     "plain": PLAIN,
     "learned": {n: f for n, f in LEARNED.items() if n != "feed_forward.activation"},
     "layer": {"feed_forward": Shifted(), "positions": waves},
 }
-SINGLE = [*PLAIN.items(), *LEARNED.items(), ("feed_forward", bare_feed_forward)]
-SINGLE += [
+OTHERS = [
+    ("feed_forward", lambda params, x: F.linear(params.output, F.linear(params.hidden, x) ** 2)),
     ("feed_forward", Shifted()),
     ("attention", M.Attention(squared_attention, num_kv_heads=1)),
 ]
+ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
+CASES = [(ONE_BLOCK, dict([pair])) for pair in [*PLAIN.items(), *LEARNED.items(), *OTHERS]]
+CASES += itertools.product((CLASSIFIER, SEQ2SEQ), TOGETHER.values())
 
 
 @functools.cache
 def make(config):
     return drawn(M.make_model, config)
-
-
-ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
-CASES = [(ONE_BLOCK, dict([pair])) for pair in SINGLE]
-CASES += itertools.product((CLASSIFIER, SEQ2SEQ), TOGETHER.values())
 
 
 @jax.jit
@@ -171,12 +135,8 @@ def test_functions_change_every_model_and_have_gradients(base, functions):
 def test_parameters_are_named_by_the_function_s_component():
     config = replaced(SEQ2SEQ, TOGETHER["learned"])
     names = named_arrays(jax.eval_shape(lambda: M.make_model(config, rng=jax.random.key(0))))
-    per_block = [
-        "attention.custom.temperature",
-        "attention_norm.power",
-        "feed_forward_norm.power",
-    ]
-    per_block += ["feed_forward.hidden", "feed_forward.output"]
+    per_block = ["attention.custom.temperature", "attention_norm.power"]
+    per_block += ["feed_forward_norm.power", "feed_forward.hidden", "feed_forward.output"]
     cross = [f"cross_{name}" for name in per_block[:2]]
     expected = {f"{stack}.positions.waves" for stack in ("encoder", "decoder")}
     expected |= {f"encoder.blocks.{i}.{name}" for i in range(2) for name in per_block}
@@ -187,9 +147,8 @@ def test_parameters_are_named_by_the_function_s_component():
 @pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGETHER)
 def test_cached_decoding_uses_the_functions(functions):
     model = drawn(M.make_model, replaced(GENERATOR, functions))
-    assert_chunks_give(
-        call(model, TOKENS), TOKENS, functools.partial(extend, model), model.empty_caches(2)
-    )
+    caches, decode = model.empty_caches(2), functools.partial(extend, model)
+    assert_chunks_give(call(model, TOKENS), TOKENS, decode, caches)
 
 
 def test_a_function_gets_the_keyword_arguments_it_accepts():
@@ -258,9 +217,6 @@ def test_an_object_that_is_no_component_is_an_error():
 
     with pytest.raises(ValueError, match=r"positions: derive Subclass from .*Positions"):
         replaced(GENERATOR, {"positions": Subclass()})
-
-
-# Layers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,9 +19,7 @@ SIZES = {"width": 8, "num_heads": 2, "num_blocks": 1}
 KINDS = {kind: kind(**SIZES) for kind in (M.GeneratorConfig, M.ClassifierConfig, M.Seq2SeqConfig)}
 
 
-def attention(query, key, value, mask=None):
-    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2), where=mask)
-    return weights @ value, weights
+attention = F.scaled_dot_product_attention
 
 
 def forgetful(query, key, value, mask=None):
@@ -31,13 +29,11 @@ def forgetful(query, key, value, mask=None):
 def counting(query, key, value, mask=None):
     """Count positions of queries from 0, as if there were no cache."""
     distances = jnp.arange(query.shape[-2])[:, None] - jnp.arange(key.shape[-2])
-    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * distances**2, where=mask)
-    return weights @ value, weights
+    return attention(query, key, value, mask, bias=-0.1 * distances**2)
 
 
 def relative(query, key, value, mask=None, *, relative_positions):
-    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * relative_positions**2, where=mask)
-    return weights @ value, weights
+    return attention(query, key, value, mask, bias=-0.1 * relative_positions**2)
 
 
 def infinite(query, key, value, mask=None):
@@ -45,18 +41,11 @@ def infinite(query, key, value, mask=None):
     return output / 0, weights
 
 
-def counted(positions, width):
-    """Count positions from 0, whatever the argument."""
-    return jnp.ones((*positions.shape[:-1], 1, width)) * jnp.arange(positions.shape[-1])[:, None]
-
-
-def summed(params, x):
-    """Sum of the vectors of earlier tokens of the same call."""
-    return jnp.cumsum(x, axis=-2)
-
-
-def plain(params, x):
-    return F.feed_forward(params, x)
+COUNTING = [  # what reads positions or tokens from 0 in each call, and the hint of the probe
+    ("attention", counting, "`relative_positions`"),
+    ("positions", lambda p, width: jnp.cumsum(jnp.ones((*p.shape, width)), -2), "positions"),
+    ("feed_forward", lambda params, x: jnp.cumsum(x, axis=-2), "each position"),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,14 +136,7 @@ def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
 
 
 @pytest.mark.parametrize("kind", [M.GeneratorConfig, M.Seq2SeqConfig])
-@pytest.mark.parametrize(
-    ("field", "function", "hint"),
-    [
-        ("attention", counting, "`relative_positions`"),
-        ("positions", counted, "positions"),
-        ("feed_forward", summed, "each position"),
-    ],
-)
+@pytest.mark.parametrize(("field", "function", "hint"), COUNTING)
 def test_a_cache_that_changes_logits_is_an_error(kind, field, function, hint):
     message = probe_error(dataclasses.replace(KINDS[kind], **{field: function}))
     assert f"as {field}, decodes differently" in message
@@ -167,7 +149,12 @@ def test_rounding_of_bfloat16_is_no_fault():
     """Rounding of 5e-4 between a cached and a full pass is no fault of a component."""
     sizes = {"width": 64, "num_heads": 4, "positions": "rotary", "block": "pre_norm"}
     head = M.LMHead(tied=True, product="mixed")
-    config = M.GeneratorConfig(**sizes, attention="mixed", head=head, feed_forward=plain)
+    config = M.GeneratorConfig(
+        **sizes,
+        attention="mixed",
+        head=head,
+        feed_forward=lambda params, x: F.feed_forward(params, x),
+    )
     probe(config, M.make_model)
 
 
