@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.folders import make_run
+from tests.helpers.fake_runs import make_run
 from tlite.__main__ import InterruptHandler
 from tlite.errors import printable
 
@@ -28,25 +28,28 @@ def shell(line: str, **settings) -> subprocess.CompletedProcess:
     )
 
 
-COMMAND_LINES = ["", "--help", "nope", "train nope", "train --help", "train", "experiments", "runs"]
 HEAVY = {"matplotlib", "scipy", "sklearn", "datasets", "torch", "transformers"}
+EACH = """
+import contextlib
+from tlite.cli import main
+for line in ["", "--help", "nope", "train nope", "train --help", "train", "experiments", "runs"]:
+    with contextlib.suppress(SystemExit):
+        main(line.split())
+"""
 
 
-def imported(code: str, *words: str, **settings) -> set[str]:
+def imported(code: str, **settings) -> set[str]:
     """Return the modules that another process has imported after it has run some code."""
-    command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)", *words]
+    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=60, check=True, **settings
     )
     return {*done.stdout.splitlines()[-1].split()}
 
 
-@pytest.mark.parametrize("line", COMMAND_LINES)
-def test_help_and_mistyped_commands_do_not_import_jax(tmp_path, line):
+def test_help_and_mistyped_commands_do_not_import_jax(tmp_path):
     make_run(tmp_path / "runs" / "a", 0)
-    code = "from tlite.cli import main; main(sys.argv[1:])"
-    found = imported(code, *line.split(), cwd=tmp_path)
-    assert not {"jax", "numpy", "matplotlib", "flax"} & found
+    assert not {"jax", "numpy", "matplotlib", "flax"} & imported(EACH, cwd=tmp_path)
 
 
 def test_commands_do_not_import_slow_libraries():
@@ -54,8 +57,7 @@ def test_commands_do_not_import_slow_libraries():
     content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert content["project"]["scripts"] == {"tlite": "tlite.__main__:main"}
     assert not {"tyro", "jax", "numpy"} & imported("import tlite.__main__")
-    code = "import tlite.cli.commands, tlite.cli.overrides, tlite.runs.run"
-    assert not HEAVY & imported(code)
+    assert not HEAVY & imported("import tlite.cli.commands, tlite.cli.overrides, tlite.runs.run")
 
 
 def test_training_does_not_restart_the_process(tmp_path, monkeypatch):
@@ -77,16 +79,10 @@ def test_ctrl_c_in_an_import_ends_at_once(tmp_path):
         assert process.stderr.read() == INTERRUPTED
 
 
-def test_a_job_that_ignores_ctrl_c_continues(tmp_path):
-    stopping = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('still there')\n"
-    (tmp_path / "a.py").write_text(stopping)
-    done = shell("trap '' INT; $TLITE train a.py", cwd=tmp_path)
-    assert "still there" in done.stdout
-    assert (done.returncode, done.stderr) == (2, "tlite: a.py has no `experiment`\n")
-
-
 AT_THE_END = """
-import atexit, logging.handlers, sys, threading, time
+import atexit, logging.handlers, os, signal, sys, threading, time
+os.kill(os.getpid(), signal.SIGINT)
+print("still there")
 atexit.register(print, "at exit")
 late = lambda: (time.sleep(0.5), print("thread", flush=True))
 threading.Thread(target=late).start()
@@ -103,9 +99,11 @@ logging.getLogger("mine").warning("logged")
 
 
 def test_exit_waits_for_threads_finally_and_log_handlers(tmp_path):
+    """Also in a job that ignores Ctrl-C, which goes on."""
     (tmp_path / "a.py").write_text(AT_THE_END)
-    done = shell("$TLITE train a.py", cwd=tmp_path)
-    assert {"at exit", "thread", "finally", "logged"} <= {*done.stdout.splitlines()}
+    done = shell("trap '' INT; $TLITE train a.py", cwd=tmp_path)
+    printed = {"still there", "at exit", "thread", "finally", "logged"}
+    assert printed <= {*done.stdout.splitlines()}
     assert (done.returncode, done.stderr) == (2, "tlite: a.py has no `experiment`\n")
 
 
@@ -119,18 +117,11 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
         handler(2, None)
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("$TLITE --help >&-", 0),
-        ("$TLITE nope 2>&-", 2),
-        ("$TLITE nope <&- >&- 2>&-", 2),
-    ],
-)
+@pytest.mark.parametrize(("line", "code"), [("--help >&-", 0), ("nope 2>&-", 2)])
 def test_closed_streams_change_nothing(tmp_path, line, code):
-    done = shell(line, cwd=tmp_path)
+    done = shell(f"$TLITE {line}", cwd=tmp_path)
     assert done.returncode == code
-    assert done.stderr in ("", "tlite: there is no command 'nope': did you mean inspect?\n")
+    assert done.stderr == ""
 
 
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):

@@ -80,7 +80,7 @@ experiment = GeneratorExperiment("mine", BuiltinText(), model)
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch, tmp_path):
-    """Return a function that forgets the executed files, as a new process does; call it once."""
+    """Return a function that forgets the executed files, as a new process does."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def call():
@@ -172,23 +172,6 @@ def test_loading_an_experiment_checks_its_functions(mine):
 # The copy of a run, in another process
 
 
-def test_functions_come_from_the_copy_of_a_run(mine, code):
-    experiment = load_experiment(mine)
-    values = through_json(experiment)
-    assert from_dict(Experiment, values) == experiment
-    folder = code(values)
-    mine.unlink()
-    assert count_executions(mine) == 1
-    model = read_trusted(folder, values).model
-    assert count_executions(mine) == 2  # once, for both functions
-    activation = model.feed_forward.activation
-    assert activation(jnp.array(-3.0)) == 0
-    assert activation(jnp.array(3.0)) == 9
-    assert model.attention.function.init_params(None, model) == {"temperature": 1}
-    assert user_code.name_of(activation) == "squared of mine.py"
-    assert through_json(from_dict(Experiment, values)) == values
-
-
 def test_a_layer_is_read_back_from_the_copy_of_a_run(mine, code):
     program = exec_file(mine)
     models = program.layered, program.pattern
@@ -227,6 +210,7 @@ def activation(experiment):
 
 
 def test_digests_cover_every_imported_file(program, code):
+    """The functions of another process are those of the copy, whose file is executed once."""
     experiment = load_experiment(program)
     values = through_json(experiment)
     described = values["model"]["feed_forward"]["activation"]
@@ -237,10 +221,14 @@ def test_digests_cover_every_imported_file(program, code):
     assert from_dict(Experiment, values) == experiment
     folder = code(values)
     for file in files:
-        file.write_text("")
+        file.unlink()
+    assert count_executions(program) == 1
     again = read_trusted(folder, values)
+    assert count_executions(program) == 2  # once, for both functions
     assert activation(again) == 6
-    assert through_json(again) == values
+    assert again.model.attention.function.init_params(None, again.model) == {"temperature": 1}
+    assert user_code.name_of(again.model.feed_forward.activation) == "scaled of helper.py"
+    assert through_json(again) == through_json(from_dict(Experiment, values)) == values
 
 
 @pytest.mark.parametrize("name", ["mine.py", "sizes.py"])
@@ -341,32 +329,31 @@ def test_a_described_package_can_still_import(tmp_path, monkeypatch):
 # Consent
 
 
-def test_a_copy_is_not_executed_without_consent(mine, code, monkeypatch):
+def test_consent_is_remembered_for_these_files_only(mine, code, forget, monkeypatch, tmp_path):
     values = through_json(load_experiment(mine))
     folder = code(values)
     monkeypatch.chdir(mine.parent)  # a file of the same name on Python's path
     with allow_code(folder), pytest.raises(UserError, match=f"tempered of mine.py.*{folder}"):
         from_dict(Experiment, values)
     assert count_executions(mine) == 1
-
-
-def test_consent_is_remembered_for_these_files_only(mine, code, monkeypatch, tmp_path):
-    values = through_json(load_experiment(mine))
+    load_experiment(mine)
     remember_code(values)
-    folder = code(values)
+    (file,) = (tmp_path / "state" / "tlite" / "trusted").iterdir()
+    assert (file.stat().st_mode & 0o777, file.read_bytes()) == (0o600, b"")
+    forget()
     with allow_code(folder):
         assert from_dict(Experiment, values)
     mine.write_text(mine.read_text() + "# another\n")
     others = through_json(load_experiment(mine))
     write_code(tmp_path / "other", others)
-    monkeypatch.setattr(user_code, "_programs", {})
+    forget()
     with allow_code(tmp_path / "other"), pytest.raises(UserError, match="--trust"):
         from_dict(Experiment, others)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
     with allow_code(folder), pytest.raises(UserError, match="--trust"):
         from_dict(Experiment, values)
     remember_code(through_json(read_trusted(folder, values)))
-    monkeypatch.setattr(user_code, "_programs", {})
+    forget()
     with allow_code(folder):
         assert from_dict(Experiment, values)
 
@@ -379,12 +366,6 @@ def test_a_shipped_experiment_opens_without_consent(tmp_path, forget):
     opened = open_run(run, Experiment).experiment
     assert user_code.is_user_code(opened.model.attention)
     assert through_json(opened) == values
-
-
-def test_consent_is_a_private_file_without_content(mine, tmp_path):
-    remember_code(through_json(load_experiment(mine)))
-    (file,) = (tmp_path / "state" / "tlite" / "trusted").iterdir()
-    assert (file.stat().st_mode & 0o777, file.read_bytes()) == (0o600, b"")
 
 
 def test_bytecode_is_neither_read_nor_written(mine):

@@ -1,7 +1,9 @@
-"""Folders of runs that were never trained: a config, and metrics that a test chooses."""
+"""Folders of runs that were never trained: a config, and metrics or scores that a test chooses."""
 
 import dataclasses
+import datetime
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Translat
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
 from tlite.training import TrainingConfig
 from tlite.training.metrics import save_example_scores, summarize_seeds
+from tlite.training.run_dir import METRICS
 
 TRAINING = TrainingConfig(steps=40, batch_size=4, evaluate_every=10, seeds=3)
 GENERATOR = GeneratorExperiment(
@@ -38,6 +41,11 @@ DATA = {"characters": 1000, "sha256": "d" * 64}
 RATE = 1000
 
 
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
 def fake_run(
     folder: Path,
     experiment=GENERATOR,
@@ -57,14 +65,13 @@ def fake_run(
         others: Names of further measures with the same numbers.
         examples: Scores of examples (M, N), used in place of `final`.
     """
-    folder.mkdir(parents=True)
     content = {
         "experiment": to_dict(experiment),
         "data": data or DATA,
         "tokenizer": {"file": "tokenizer.json", "sha256": tokens},
         "made_with": {"jax": "0.10.2", "commit": "c"},
     }
-    (folder / "config.json").write_text(json.dumps(content))
+    write(folder / "config.json", content)
     training = experiment.training
     if examples is not None:
         final = examples.mean(1)
@@ -77,7 +84,7 @@ def fake_run(
         for step in range(1, (training.steps if until is None else until) + 1)
         for line in metrics_lines(training, step, np.asarray(final, float), others)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
@@ -95,8 +102,7 @@ def fake_study(folder: Path, variants: dict, failed=(), later=None) -> Path:
         {"name": name, "run": run, "failed": reasons.get(name)} | common
         for name, run in runs.items()
     ]
-    folder.mkdir(exist_ok=True)
-    (folder / "study.json").write_text(json.dumps({"name": folder.name, "variants": entries}))
+    write(folder / "study.json", {"name": folder.name, "variants": entries})
     return folder
 
 
@@ -109,3 +115,23 @@ def metrics_lines(training, step, final, others):
     if training.is_eval_step(step):
         means = {"loss": abs(values)} | dict.fromkeys([training.best_metric, *others], values)
         yield {"step": step, "split": "validation"} | summarize_seeds(means)
+
+
+def make_run(
+    folder, age, *, scores=(), kind="GeneratorExperiment", best_metric="loss", steps=9, created=None
+):
+    """Write what `tlite runs` reads of a run: validations every 3 steps, checkpoints (step, score).
+
+    Args:
+        age: seconds since config.json was written.
+        created: seconds since the time that config.json records; None: it records none.
+    """
+    training = to_dict(TrainingConfig(steps=steps, best_metric=best_metric, evaluate_every=3))
+    content = {"experiment": {"kind": kind, "name": "tiny", "training": training}, "data": {}}
+    if created is not None:
+        content["created"] = str(datetime.datetime.fromtimestamp(1e9 - created))
+    write(folder / "config.json", content)
+    for step, score in scores:
+        write(folder / "checkpoints" / str(step) / METRICS, {"step": step, "score": score})
+    os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
+    return folder

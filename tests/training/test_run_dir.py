@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.folders import make_run, write
+from tests.helpers.fake_runs import make_run, write
 from tlite.data import TextFile
 from tlite.errors import UserError
 from tlite.experiment import Experiment, GeneratorExperiment
