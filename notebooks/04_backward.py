@@ -12,8 +12,9 @@
 # %% [markdown]
 # # The backward pass by hand
 #
-# At the end you can derive the gradient of every layer of a transformer, and have trained a model
-# with gradients written by hand.
+# **Teaches** the gradient of every layer of a transformer, by derivation; at the end a model is
+# trained with gradients written by hand. **Needs** notebooks [1](01_attention.ipynb) and
+# [3](03_encoder_block.ipynb), and partial derivatives; no data.
 #
 # `jax.grad` computes every gradient in this library. Here they are derived once: for each layer of
 # a transformer an equation, a function, and a comparison with `jax.vjp` of the library's forward
@@ -189,9 +190,8 @@ weights, pull = jax.vjp(jax.jit(lambda z: jax.nn.softmax(z, where=mask)), scores
 gradient = normal(*weights.shape)
 by_scores = softmax_backward(weights, gradient)
 agree(by_scores, *pull(gradient))
-assert jnp.abs(by_scores.sum(-1)).max() < 1e-6
-assert (by_scores[..., ~mask] == 0).all()
-assert not mask[0].any()  # the row that sees nothing is among them
+print(f"sum over a row: {jnp.abs(by_scores.sum(-1)).max():.0e} at most")
+print("largest gradient where the mask is False:", jnp.abs(by_scores[..., ~mask]).max())
 
 # %% [markdown]
 # ## Scaled dot-product attention
@@ -279,7 +279,6 @@ agree(by_hand, pull(gradient))
 linears = {name: g for name, g in by_hand[0]._asdict().items() if g is not None}
 sizes = {name: float(jnp.abs(g.bias).max()) for name, g in linears.items()}
 print("largest gradient of the bias:", {name: f"{size:.1e}" for name, size in sizes.items()})
-assert sizes["key"] < 1e-5 < min(sizes[name] for name in ("query", "value", "output"))
 
 # %% [markdown]
 # ## Layer norm
@@ -325,8 +324,8 @@ y, pull = jax.vjp(jax.jit(F.layer_norm), params, x)
 gradient = normal(*y.shape)
 by_params, by_x = layer_norm_backward((params, x), gradient)
 agree((by_params, by_x), pull(gradient))
-assert jnp.abs(by_x.sum(-1)).max() < 1e-5  # no shift
-assert jnp.abs((by_x * (x - x.mean(-1, keepdims=True))).sum(-1)).max() < 1e-4  # no stretch
+stretching = (by_x * (x - x.mean(-1, keepdims=True))).sum(-1)
+print(f"shift {jnp.abs(by_x.sum(-1)).max():.0e}, stretch {jnp.abs(stretching).max():.0e}")
 
 # %% [markdown]
 # ## Embedding
@@ -349,7 +348,9 @@ gradient = normal(*y.shape)
 by_table = embed_backward((table, tokens), gradient)
 agree(by_table, *pull(gradient))
 agree(by_table[3], gradient[0, 0] + gradient[0, 2] + gradient[1, 0])
-assert (by_table[jnp.array([2, 4, 5])] == 0).all()  # tokens that do not occur
+print(
+    "largest gradient of tokens that do not occur:", jnp.abs(by_table[jnp.array([2, 4, 5])]).max()
+)
 
 # %% [markdown]
 # ## Cross-entropy
@@ -501,8 +502,6 @@ axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
 axes.grid(alpha=0.3)
 axes.legend()
 plt.show()
-np.testing.assert_allclose(*curves.values(), rtol=1e-3)
-assert curves["by hand"][-1] < 0.1
 
 # %% [markdown]
 # ## The table
@@ -528,4 +527,30 @@ assert curves["by hand"][-1] < 0.1
 # `layer_norm_backward` into its backward pass. Which term of $dx_j$ falls away? `agree`
 # with `jax.vjp(F.rms_norm, params, x)` shows whether you are right.
 #
+# ## Solution
+#
+# There is no mean, so the term $-\frac1D \sum_i d\hat x_i$ falls away, and with it $d\beta$. With
+# $\hat x = x / s$ and $\partial s / \partial x_j = x_j / (D s) = \hat x_j / D$,
+#
+# $$dx_j = \frac1s \Big( d\hat x_j - \hat x_j \, \frac1D \sum_i d\hat x_i \, \hat x_i \Big).$$
+
+
+# %%
+@jax.jit
+def rms_norm_backward(saved, gradient, eps=1e-5):
+    params, x = saved
+    size = jnp.sqrt((x * x).mean(-1, keepdims=True) + eps)
+    normalised = x / size
+    by_scale = (normalised * gradient).sum(tuple(range(x.ndim - 1)))
+    gradient = params.scale * gradient
+    stretch = (gradient * normalised).mean(-1, keepdims=True)
+    return F.NormParameters(by_scale, None), (gradient - normalised * stretch) / size
+
+
+params, x = F.NormParameters(normal(8), None), 3 * normal(2, 3, 8) + 1
+y, pull = jax.vjp(jax.jit(F.rms_norm), params, x)
+gradient = normal(*y.shape)
+agree(rms_norm_backward((params, x), gradient), pull(gradient))
+
+# %% [markdown]
 # Next: [a generator](05_generator.ipynb), trained and writing.

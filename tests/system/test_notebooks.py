@@ -56,6 +56,15 @@ CLAIMS = {
         "count_parameters(params) == by_hand",
         "ratio < post / pre < 2 * ratio",
     ],
+    "04_backward": [
+        "jnp.abs(by_scores.sum(-1)).max() < 1e-6",
+        "(by_scores[..., ~mask] == 0).all() and not mask[0].any()",
+        "sizes['key'] < 1e-5 < min(sizes[n] for n in ('query', 'value', 'output'))",
+        "jnp.abs(stretching).max() < 1e-4",
+        "(by_table[jnp.array([2, 4, 5])] == 0).all()",
+        "np.allclose(*curves.values(), rtol=1e-3)",
+        "curves['by hand'][-1] < 0.1",
+    ],
     "07_translator": [
         "min(right.values()) > 0.9",
         "correlation < -0.8",
