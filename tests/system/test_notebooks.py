@@ -76,6 +76,14 @@ CLAIMS = {
         "right[-1] > 0.9 > 0.1 > right[1]",
         "best_of_one < 0.3 and losses_of_one[-1] > losses[-1] + 1",
     ],
+    "09_change_one_line": [
+        "effects['attention'].significant",
+        "effects['attention'].mean + effects['attention'].half_width < 0",
+        "mean_distance['attention'][0] == mean_distance['attention'].min()",
+        "mean_distance['attention'][0] < mean_distance['unchanged'].min()",
+        "(np.abs(temperatures - 1) > 0.01).any()",
+        "not activation.significant",
+    ],
     "10_a_study": [
         "max(final) < bigram_floor - 0.3",
         "all(d.significant and d.mean > EFFECT for r in results.values() for _, d in r.intervals)",
