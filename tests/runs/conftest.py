@@ -1,8 +1,11 @@
 """Fixtures of the tests of runs."""
 
+from types import SimpleNamespace
+
 import jax
 import pytest
 
+from tests.helpers.runs import LOGISTIC, labelled, varied
 from tlite import distributed
 from tlite.training import Trainer
 
@@ -21,6 +24,21 @@ def unnested_broadcasts(monkeypatch):
             running.pop()
 
     monkeypatch.setattr(distributed, "broadcast_from_process0", unnested)
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    """Work in an empty folder; collect no garbage, which takes longer than training."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("study", "tune"):
+        monkeypatch.setattr(f"tlite.runs.{name}.gc", SimpleNamespace(collect=lambda: 0))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The experiment of a logistic regression over a file, which compiles fastest."""
+    texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
+    return varied(LOGISTIC, data=texts, steps=4, seeds=1)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,10 @@ import pytest
 
 import tlite
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import assert_same_state, interrupt, resume, stopped, train
+from tests.helpers.runs import assert_same_state, interrupted, resume, train
 from tlite.cli import main
 from tlite.experiment import GeneratorExperiment
-from tlite.models import MaskedLM
-from tlite.runs import Run, run_class
+from tlite.runs import Run
 from tlite.runs.models import open_model
 from tlite.training.run_dir import find_runs
 
@@ -23,30 +22,19 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def experiment():
-    return tlite.override(tlite.load_experiment("masked_language_model"), SMALL)
-
-
-@pytest.fixture(scope="module")
-def run(experiment, tmp_path_factory):
+def run(tmp_path_factory):
+    experiment = tlite.override(tlite.load_experiment("masked_language_model"), SMALL)
     return train(experiment, tmp_path_factory.mktemp("masked") / "run")
 
 
-def test_an_experiment_is_trained_by_the_registered_class(experiment, run):
-    assert type(run) is run_class(experiment)
-    assert type(run).__name__ == "MaskedRun"
-    assert isinstance(run.trainer.models(run.parameters()[0])[0], MaskedLM)
-
-
-def test_interrupted_run_resumes_bit_for_bit(experiment, run, tmp_path):
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 3, pretraining=True)  # its task has a perplexity
-        stopped(train, experiment, tmp_path / "run")
+def test_interrupted_run_resumes_bit_for_bit(run, tmp_path):
+    interrupted(run, tmp_path / "run", 3, pretraining=True)
     assert_same_state(resume(tmp_path / "run"), run)
 
 
 def test_opened_run_evaluates_as_the_trained_one(run, capsys):
     opened = Run.open(run.dir.path)
+    assert type(opened).__name__ == "MaskedRun"
     opened.evaluate()
     line = capsys.readouterr().out
     sums = run.trainer.evaluate(run.parameters()[0], run.validation())
@@ -55,7 +43,6 @@ def test_opened_run_evaluates_as_the_trained_one(run, capsys):
 
 
 def test_commands_accept_a_run_of_a_user_class(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     assert "another kind of model" in complaint(open_model, run.dir.path, GeneratorExperiment)
     (listed,) = find_runs(run.dir.path.parent)
     assert (listed.kind, listed.experiment) == ("masked", "masked_language_model")

@@ -11,36 +11,18 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import (
-    LOGISTIC,
-    TRANSLATOR,
-    interrupt,
-    start_like,
-    stopped,
-    train,
-    varied,
-)
+from tests.helpers.functions import hinge, sign_momentum, triangle
+from tests.helpers.runs import LOGISTIC, interrupt, on_text, start_like, stopped, train, varied
 from tlite.cli import commands, main
-from tlite.data import TextFile
-from tlite.experiment import GeneratorExperiment
-from tlite.models import FeedForward, GeneratorConfig
 from tlite.runs import Run
-from tlite.training import TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile, eval_scores
+from tlite.training.run_dir import summarize_run
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 BEFORE, AFTER = 5, 9  # no multiples of evaluate_every, which is 2
-MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
-TRAINING = TrainingConfig(
-    steps=BEFORE,
-    batch_size=4,
-    learning_rate=1e-2,
-    schedule="inverse_sqrt",
-    warmup_steps=3,
-    evaluate_every=2,
-)
+WARMED_UP = varied(LOGISTIC, schedule="inverse_sqrt", warmup_steps=3)
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +46,12 @@ def trained_like(run, folder, steps):
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """A run that had all of the steps from the start."""
-    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "all", AFTER)
+    return trained(WARMED_UP, tmp_path_factory.mktemp("runs") / "all", AFTER)
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory):
-    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "before", BEFORE).dir.path
+    return trained(WARMED_UP, tmp_path_factory.mktemp("runs") / "before", BEFORE).dir.path
 
 
 @pytest.fixture
@@ -97,23 +79,20 @@ def assert_same_runs(folder, expected, ended=()):
     assert config(folder) == config(expected)
 
 
-@pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
-def test_an_extended_run_equals_one_that_had_all_its_steps(kind, classifier, ended, tmp_path):
-    if kind == "classifier":
-        expected, folder = classifier.dir.path, ended
-    else:
-        pytest.importorskip("tokenizers")
-        path = tmp_path / "text.txt"
-        path.write_text("the cat sat on the mat. " * 20)
-        quiet = {"dropout": 0.0, "feed_forward": FeedForward(dropout=0.0), "bleu_sentences": 0}
-        experiment = {
-            "generator": GeneratorExperiment("x", TextFile(str(path)), MODEL, TRAINING, "the"),
-            "translator": varied(TRANSLATOR, **quiet),
-        }[kind]
-        run = trained(experiment, tmp_path / "all", AFTER)
-        expected, folder = run.dir.path, trained_like(run, tmp_path / "extended", BEFORE)
-    assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
-    assert_same_runs(folder, expected, ended=[BEFORE])
+def test_an_extended_run_equals_one_that_had_all_its_steps(classifier, ended):
+    assert main(["train", "--resume", str(ended), "--steps", str(AFTER)]) == 0
+    assert_same_runs(ended, classifier.dir.path, ended=[BEFORE])
+
+
+def test_an_extended_run_with_a_users_functions_is_the_same(tmp_path):
+    """Its folder is read without them."""
+    functions = {"optimizer": sign_momentum, "schedule": triangle, "loss": hinge}
+    experiment = on_text(tmp_path / "text.txt", **functions)
+    run = trained(experiment, tmp_path / "all", AFTER)
+    folder = trained_like(run, tmp_path / "extended", BEFORE)
+    assert summarize_run(folder).total == BEFORE
+    resume(folder, steps=AFTER)
+    assert_same_runs(folder, run.dir.path, ended=[BEFORE])
 
 
 def test_an_unfinished_run_can_get_more_or_fewer_steps(classifier, tmp_path):
@@ -135,7 +114,6 @@ def wsd(seeds, **changes):
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_trunk_serves_several_budgets_bit_for_bit(seeds, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     expected = trained(wsd(seeds), tmp_path / "all", 20)
     run = trained(wsd(seeds), tmp_path / "trunk", 10).dir.path
     assert 7 in Checkpoints(run / "checkpoints").steps()
@@ -169,7 +147,7 @@ def test_the_new_run_of_a_trunk_gets_the_named_folder(classifier, tmp_path):
 def test_patience_does_not_count_where_a_run_had_ended():
     validations = [{"step": step, "loss": 1.0 / step} for step in (2, 4, 5, 6)]
     for end, scores in ((5, [1 / 2, 1 / 4, 1 / 5]), (9, [1 / 2, 1 / 4, 1 / 6])):
-        training = dataclasses.replace(TRAINING, steps=end)
+        training = dataclasses.replace(LOGISTIC.training, steps=end)
         values = [*eval_scores(training, validations).values()]
         assert values[: len(scores)] == scores
 
@@ -188,7 +166,7 @@ def test_impossible_numbers_of_steps_change_nothing(ended, tmp_path):
     assert (config(cosine), config(ended)) == before
 
 
-def test_a_killed_write_leaves_the_old_config(ended, classifier, monkeypatch):
+def test_a_killed_write_leaves_the_old_config(ended, monkeypatch):
     before, replace = (ended / "config.json").read_bytes(), Path.replace
 
     def killed(path, target):
@@ -196,13 +174,10 @@ def test_a_killed_write_leaves_the_old_config(ended, classifier, monkeypatch):
             raise KeyboardInterrupt
         return replace(path, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            resume(ended, steps=AFTER)
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        resume(ended, steps=AFTER)
     assert (ended / "config.json").read_bytes() == before
-    resume(ended, steps=AFTER)
-    assert_same_runs(ended, classifier.dir.path, ended=[BEFORE])
 
 
 def test_a_profile_opens_and_changes_no_bit(classifier, tmp_path, capsys):

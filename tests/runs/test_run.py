@@ -1,8 +1,6 @@
 """Runs: resume, checkpoints, changed data, invalid experiments, and resolved settings."""
 
 import dataclasses
-import json
-import signal
 
 import pytest
 
@@ -17,38 +15,19 @@ from tests.helpers.runs import (
     TRANSLATOR,
     assert_has_examples,
     assert_same_state,
-    interrupt,
+    interrupted,
     labelled,
+    on_text,
     resume,
-    start_like,
-    stopped,
     train,
     varied,
 )
-from tlite.data import Corpus, TextFile
-from tlite.errors import Interrupted
-from tlite.experiment import (
-    BPE,
-    Bytes,
-    GeneratorExperiment,
-    PairSubwords,
-    Pretraining,
-    TokenizerFile,
-    Words,
-)
-from tlite.models import (
-    Attention,
-    Block,
-    FeedForward,
-    GeneratorConfig,
-    LogisticConfig,
-    TranslatorHead,
-)
+from tlite.data import Corpus
+from tlite.experiment import BPE, Bytes, PairSubwords, Pretraining, TokenizerFile, Words
+from tlite.models import TranslatorHead
 from tlite.models.classifier import Wide
-from tlite.models.config import describe_components
 from tlite.runs import Run
 from tlite.training import CrossEntropy
-from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 
@@ -68,23 +47,12 @@ def binary(tmp_path):
     return dataclasses.replace(LOGISTIC, data=labelled(tmp_path / "texts.jsonl"))
 
 
-# Interruption
-
-
 @pytest.mark.parametrize("step", [1, 3])
 def test_an_interrupted_run_resumes_bit_for_bit(uninterrupted, tmp_path, step):
-    folder = tmp_path / "run"
-    run = start_like(uninterrupted, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, step)
-        assert f"tlite train --resume {folder}" in stopped(run.train)
-    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
-    assert step <= last < STEPS
+    folder = interrupted(uninterrupted, tmp_path / "run", step).dir.path
+    assert step <= read_metrics(folder / "metrics.jsonl")[-1]["step"] < STEPS
     assert_same_state(resume(folder), uninterrupted)
     assert {"ema_loss", "average_loss"} < read_metrics(folder / "metrics.jsonl")[-1].keys()
-
-
-# Checkpoints
 
 
 def test_checkpoints_are_selected_by_name_or_step(uninterrupted, binary, tmp_path):
@@ -101,7 +69,9 @@ def test_the_best_checkpoint_is_the_best_by_its_metric(binary, tmp_path, best_me
     changes = {"evaluate_every": 1, "best_metric": best_metric, "learning_rate": 0.5}
     changes |= {"ema": 0.9} if best_metric.startswith("ema") else {}
     changes |= {"average_last": 3} if best_metric.startswith("average") else {}
-    run = train(varied(binary, **changes), tmp_path / "run")
+    run, reported = Run.create(varied(binary, **changes), tmp_path / "run"), []
+    run.print_report = lambda means, _, step: reported.append((step, means["loss"].mean()))
+    run.train()
     lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
     scores = {line["step"]: line[best_metric] for line in lines}
     best = max(scores.values()) if best_metric.endswith("accuracy") else min(scores.values())
@@ -109,36 +79,18 @@ def test_the_best_checkpoint_is_the_best_by_its_metric(binary, tmp_path, best_me
     assert scores[step] == best
     means = validate(run.trainer, parameters, run.validation())
     assert means[best_metric.rpartition("_")[2]].mean() == pytest.approx(best, rel=1e-6)
+    assert reported == [(step, pytest.approx(means["loss"].mean()))]
     assert_has_examples(run)
 
 
-def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
-    monkeypatch.setattr(Checkpoints, "best_step", lambda _: 1)
-    run = Run.create(varied(binary, evaluate_every=1, max_to_keep=9), tmp_path / "run")
-    reported = []
-    run.print_report = lambda means, _, step: reported.append((step, means["loss"].mean()))
-    run.train()
-    lines = [line for line in read_metrics(run.dir.metrics) if line["split"] == "validation"]
-    assert reported == [(1, pytest.approx(lines[0]["loss"]))]
-
-
-# The data
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        TEXTS[:-1],
-        [TEXTS[1], TEXTS[0], *TEXTS[2:]],
-        [(TEXTS[0][0], "1"), *TEXTS[1:]],
-    ],
-    ids=["one less", "another order", "another label"],
-)
-def test_changed_data_is_an_error_at_open(binary, tmp_path, rows):
-    Run.create(binary, tmp_path / "run")
-    assert Run.open(tmp_path / "run").experiment.data == binary.data
-    labelled(tmp_path / "texts.jsonl", rows)
-    assert f"the data of {tmp_path / 'run'} has changed" in complaint(Run.open, tmp_path / "run")
+def test_changed_data_is_an_error_at_open(binary, tmp_path):
+    """One text less, another order, another label."""
+    folder, (one, two, *others) = tmp_path / "run", TEXTS
+    Run.create(binary, folder)
+    assert Run.open(folder).experiment.data == binary.data
+    for rows in (TEXTS[:-1], [two, one, *others], [(one[0], "1"), two, *others]):
+        labelled(tmp_path / "texts.jsonl", rows)
+        assert f"the data of {folder} has changed" in complaint(Run.open, folder)
 
 
 WORDS = Words(1, word_ngrams=2, character_ngrams=3)
@@ -184,10 +136,7 @@ def test_an_invalid_experiment_creates_no_folder(
     binary, tmp_path, monkeypatch, kind, message, changes
 ):
     pytest.importorskip("tokenizers")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("".join(DOCUMENTS))
-    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
-    generator = GeneratorExperiment("tiny", TextFile("text.txt"), model, prompt="12 bottles")
+    generator = on_text(tmp_path / "text.txt", "".join(DOCUMENTS), prompt="12 bottles")
     experiment = {
         "classifier": binary,
         "transformer": varied(TRANSFORMER, data=binary.data),
@@ -199,74 +148,19 @@ def test_an_invalid_experiment_creates_no_folder(
     assert not (tmp_path / "run").exists()
 
 
-# Resolved settings
-
-
 def test_auto_precision_and_attention_are_resolved_once(tmp_path, monkeypatch, capsys):
     calls = []
     choose = lambda name: calls.append(name) or "mixed"  # noqa: E731
     monkeypatch.setattr("tlite.experiment.choose_precision", choose)
     changes = {"attention": "auto", "context": 128, "precision": "auto"}
-    changes["loss"] = CrossEntropy(label_smoothing=0.125)
-    run = Run.create(varied(TRANSFORMER, **changes), tmp_path / "run")
-
-    def stop(*_, **__):
-        raise Interrupted("stopped", signal.SIGINT)
-
-    monkeypatch.setattr("tlite.runs.run.fit", stop)
-    stopped(run.train)
+    smoothed = CrossEntropy(label_smoothing=0.125)
+    run = Run.create(varied(TRANSFORMER, loss=smoothed, **changes), tmp_path / "run")
+    run.print_summary()
     printed = capsys.readouterr().out
-    assert "precision=mixed" in printed
-    assert "attention=mixed" in printed
-    assert "training loss is CrossEntropy(label_smoothing=0.125" in printed
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
-    assert saved["training"]["precision"] == "mixed"
-    assert saved["model"]["attention"]["function"] == "mixed"
+    for message in ("precision=mixed", "attention=mixed", f"training loss is {smoothed}"):
+        assert message in printed
     again = Run.open(tmp_path / "run")
     assert again.experiment == run.experiment
+    assert again.experiment.training.precision == "mixed"
     assert again.trainer.model.config.attention.function == "mixed"
     assert calls == ["auto"]
-
-
-def test_unsupported_mixed_precision_makes_no_folder(binary, tmp_path, monkeypatch):
-    refused = lambda _: RuntimeError("Unsupported element type for DotThunk")  # noqa: E731
-    monkeypatch.setattr("tlite.training.precision.attention_error", refused)
-    mixed = varied(binary, precision="mixed")
-    assert "mixed precision is not possible" in complaint(Run.create, mixed, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def custom(x):
-    return x
-
-
-@dataclasses.dataclass(frozen=True)
-class Parallel(Block):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (
-            GeneratorConfig(attention=Attention("exact", query_chunk_size=8)),
-            "attention exact in chunks of 8",
-        ),
-        (
-            GeneratorConfig(attention=custom, block=Parallel()),
-            "attention custom of, block Parallel of",
-        ),
-        (
-            GeneratorConfig(feed_forward=FeedForward(activation=custom), norm=custom),
-            "attention auto, activation custom of, norm custom of",
-        ),
-        (
-            GeneratorConfig(block=(Block(attention=Attention("exact", num_kv_heads=1)), Block())),
-            "attention auto, block exact attention",
-        ),
-        (LogisticConfig(), ""),
-    ],
-)
-def test_attention_and_user_components_are_described(config, expected):
-    described = ", ".join(f"{name} {text}" for name, text in describe_components(config))
-    assert described.replace("of test_run.py", "of") == expected

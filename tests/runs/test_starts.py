@@ -16,10 +16,9 @@ from tests.helpers.runs import (
     TEXTS,
     TRANSFORMER,
     assert_same_state,
-    interrupt,
+    interrupted,
     labelled,
     resume,
-    start_like,
     stopped,
     train,
     varied,
@@ -28,13 +27,8 @@ from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
 from tlite.models import Embedding
 from tlite.runs import Run, classifier
-from tlite.runs.classifier import (
-    encode_texts,
-    generator_config,
-    pretraining_config,
-    token_stream,
-)
-from tlite.text import IndexTokenizer, NgramTokenizer
+from tlite.runs.classifier import encode_texts, generator_config, pretraining_config
+from tlite.text import NgramTokenizer
 from tlite.training import Trainer, generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
@@ -56,10 +50,6 @@ def uninterrupted(tmp_path_factory):
     return train(EXPERIMENT, tmp_path_factory.mktemp("runs") / "uninterrupted")
 
 
-def parameters(state):
-    return {name: np.array(a) for name, a in state.parameters.items()}
-
-
 def test_all_replicas_start_from_the_pretrained_blocks(uninterrupted):
     run, folder = uninterrupted, uninterrupted.dir.path / "pretraining"
     config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
@@ -67,14 +57,13 @@ def test_all_replicas_start_from_the_pretrained_blocks(uninterrupted):
     trainer = Trainer(generator_task(config), training, np.zeros(99, np.int32))
     state, step = restore(trainer, Checkpoints(folder / "checkpoints"))
     assert step == SETTINGS.pretraining_steps
-    learned, before = parameters(state), parameters(run.trainer.init())
-    initial = parameters(run.init_state())
+    learned, before = state.parameters, run.trainer.init().parameters
+    initial = run.init_state().parameters
     for name, arrays in initial.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)
         expected = np.broadcast_to(learned[name], arrays.shape) if taken else before[name]
         np.testing.assert_array_equal(arrays, expected)
-    assert {name.split(".")[0] for name in initial} >= {"blocks", "embedding", "head"}
     assert not np.array_equal(*initial["head.kernel"])
     lines = read_metrics(folder / "metrics.jsonl")
     losses = [line["loss"] for line in lines if line["split"] == "validation"]
@@ -86,21 +75,12 @@ def test_resume_during_or_after_pretraining_is_bitwise_identical(
     uninterrupted, tmp_path, during, capsys
 ):
     folder = tmp_path / "run"
-    run = start_like(uninterrupted, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 3, during)
-        assert stopped(run.train).endswith(f"tlite train --resume {folder}")
+    run = interrupted(uninterrupted, folder, 3, pretraining=during)
     assert "all 2 seeds start from the same pretrained model" in capsys.readouterr().err
     assert bool((folder / "metrics.jsonl").read_text()) != during
     if during:
         assert "no checkpoint yet" in complaint(run.parameters, "best")
     assert_same_state(resume(folder), uninterrupted)
-
-
-def test_an_unknown_token_follows_each_pretraining_text():
-    tokenizer = IndexTokenizer(["aa", "bb", "cc"])
-    stream = token_stream(tokenizer, iter(["aa bb cc", "", "bb", "dd cc"]))
-    assert stream.tolist() == [1, 2, 3, 0, 0, 2, 0, 0, 3, 0]
 
 
 @pytest.fixture
@@ -127,19 +107,15 @@ def test_pretraining_reads_each_text_once_whatever_its_label(make, tmp_path, mon
     lines = [*more, {"text": TEXTS[0][0], "label": "1"}]
     file = tmp_path / "more.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    texts = [text for text, _ in TEXTS]
-    for files, read in (((), texts), ((str(file),), [*texts, *(row["text"] for row in more)])):
-        stopped(train, make(unlabelled=files), tmp_path / f"with {len(files)}")
-        number = sum(len(re.findall(r"\w\w+", text)) + 1 for text in read)
-        assert f" tokens={number:,}\n" in capsys.readouterr().out
-
-
-def test_zero_pretraining_steps_skip_pretraining(make, tmp_path):
-    Run.create(make(pretraining_steps=0), tmp_path / "run").init_state()
-    assert not (tmp_path / "run" / "pretraining").exists()
+    stopped(train, make(unlabelled=(str(file),)), tmp_path / "run")
+    texts = [*(text for text, _ in TEXTS), *(row["text"] for row in more)]
+    number = sum(len(re.findall(r"\w\w+", text)) + 1 for text in texts)  # and one after each
+    assert f" tokens={number:,}\n" in capsys.readouterr().out
 
 
 def test_texts_that_are_missing_or_too_short_are_errors(make, tmp_path):
+    Run.create(make(pretraining_steps=0), tmp_path / "none").init_state()
+    assert not (tmp_path / "none" / "pretraining").exists()
     missing = make(unlabelled=("nowhere.jsonl",))
     assert "nowhere.jsonl" in complaint(train, missing, tmp_path / "run")
     short = varied(make(), context=60)
@@ -154,18 +130,19 @@ def run(tmp_path_factory):
     return train(NGRAMS, tmp_path_factory.mktemp("runs") / "ngrams")
 
 
-def linear(parameters):
-    return {name: np.asarray(a) for name, a in parameters.items() if "_ngrams." in name}
-
-
-def test_all_replicas_keep_one_linear_model(run):
+def test_all_replicas_keep_one_linear_model(run, tmp_path):
+    """Pretraining ignores it."""
     first, (last, _) = run.init_state().parameters, run.parameters("last")
-    for name, array in linear(first).items():
+    for name in [name for name in first if "_ngrams." in name]:
+        array = np.asarray(first[name])
         assert abs(array).max() > 0 or name == "character_ngrams.bias"
         np.testing.assert_array_equal(array[0], array[1])
-        np.testing.assert_array_equal(array, linear(last)[name])
+        np.testing.assert_array_equal(array, last[name])
     tables = first["embedding.table"], last["embedding.table"]
     assert not np.array_equal(*map(np.asarray, tables))
+    pretraining = Pretraining(pretraining_steps=2, pretraining_batch_size=2)
+    both = Run.create(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
+    assert np.asarray(both.init_state().parameters["word_ngrams.weights"]).any()
 
 
 def test_logits_of_the_linear_model_are_added(run, capsys):
@@ -188,18 +165,3 @@ def test_logits_of_the_linear_model_are_added(run, capsys):
     Run.open(run.dir.path).evaluate("training")
     message = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
     assert message in capsys.readouterr().out
-
-
-def test_the_transformer_is_trained_without_the_linear_model(run, tmp_path):
-    words = dataclasses.replace(WORDS, word_ngrams=0, character_ngrams=0)
-    plain = train(dataclasses.replace(NGRAMS, tokenizer=words), tmp_path / "run")
-    expected, parameters = plain.parameters("last")[0], run.parameters("last")[0]
-    assert set(parameters) - set(expected) == set(linear(parameters))
-    for name, array in expected.items():
-        np.testing.assert_allclose(parameters[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_pretraining_ignores_the_ngrams(tmp_path):
-    pretraining = Pretraining(pretraining_steps=2, pretraining_batch_size=2)
-    run = Run.create(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
-    assert abs(linear(run.init_state().parameters)["word_ngrams.weights"]).max() > 0

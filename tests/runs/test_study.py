@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import shutil
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,46 +12,25 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import LOGISTIC, TEXTS, TRANSLATOR, labelled, varied
+from tests.helpers.runs import TEXTS, TRANSLATOR, interrupt, killed_at, labelled, stopped, varied
 from tlite.comparison.study import Study, Variant, read_study
 from tlite.data import LabelledText
-from tlite.errors import Interrupted, OutOfMemory, UserError
+from tlite.errors import OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import GeneratorConfig
 from tlite.runs import ClassifierRun, Run, run, study
-from tlite.runs.study import (
-    DatasetCache,
-    resolve_precision,
-    resume_study,
-    start_study,
-    train_study,
-)
+from tlite.runs.study import DatasetCache, resolve_precision, resume_study, start_study, train_study
+from tlite.runs.tune import read_tuning
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.user_code import exec_file
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
-TRAINING = TrainingConfig(steps=4, batch_size=8, evaluate_every=2, learning_rate=1e-2)
-
-
-class Killed(BaseException):
-    """Simulates a killed process: no handler catches it."""
-
 
 @pytest.fixture(autouse=True)
-def skip_slow_steps(tmp_path, monkeypatch):
-    """Skip comparison and garbage collection, which take longer than training."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(study, "gc", SimpleNamespace(collect=lambda: 0))
+def no_comparison(monkeypatch):
     monkeypatch.setattr("tlite.comparison.compare", lambda folders: print("compared", *folders))
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A logistic regression, the run that compiles fastest."""
-    texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
-    return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
 
 
 def sizes(base, **fields):
@@ -69,42 +47,25 @@ def undisturbed(base, tmp_path_factory):
     return folder
 
 
-def kill(monkeypatch, owner, name, time=1):
-    """Kill the process at call number `time` of the function `owner.name`."""
-    calls, original = [], getattr(owner, name)
-
-    def called(*arguments, **settings):
-        calls.append(name)
-        if len(calls) == time:
-            raise Killed
-        return original(*arguments, **settings)
-
-    monkeypatch.setattr(owner, name, called)
-
-
 @pytest.mark.parametrize("folder", [Path("here"), None])
-def test_resume_finds_the_study_of_the_same_variants(base, folder):
-    """In the folder, where another study is an error, or below runs/NAME."""
+def test_resume_finds_the_study_of_the_same_variants(base, folder, monkeypatch):
+    """In the folder, where another study is an error, or below runs/NAME, with its precision."""
+    choices = iter(["mixed"])  # once for all variants, and not again
+    choose = lambda name: next(choices) if name == "auto" else name  # noqa: E731
+    monkeypatch.setattr("tlite.experiment.choose_precision", choose)
 
-    def start(**fields):
-        return start_study(sizes(base, **fields), folder, DatasetCache(), "auto").folder
+    def start(precision="auto", **fields):
+        experiments = sizes(base, precision=precision, **fields)
+        return start_study(experiments, folder, DatasetCache(), "auto")
 
     study = start()
-    assert start() == study
+    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+    assert start().folder == study.folder
     if folder:
-        assert "smaller.training.steps is 4" in complaint(start, steps=5)
+        assert "smaller.training.steps is 4" in complaint(start, "mixed", steps=5)
     else:
-        assert start(steps=5) != study
-        assert start() == study
-
-
-def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypatch):
-    choices = iter(["mixed"])  # once for all variants, and not again
-    monkeypatch.setattr("tlite.experiment.choose_precision", lambda _: next(choices))
-    for _ in range(2):
-        experiments = sizes(base, precision="auto")
-        study = start_study(experiments, tmp_path / "study", DatasetCache(), "auto")
-        assert {v.config().training.precision for v in study.variants} == {"mixed"}
+        assert start("mixed", steps=5).folder != study.folder
+        assert start().folder == study.folder
 
 
 REPEATED = """
@@ -146,78 +107,36 @@ KILLS = {
 }
 
 
-def test_a_study_killed_at_any_moment_ends_with_the_same_bits(
-    base, undisturbed, tmp_path, monkeypatch, capsys
-):
+def test_a_study_killed_at_any_moment_ends_with_the_same_bits(base, undisturbed, tmp_path, capsys):
     study = start_study(sizes(base), tmp_path / "study", DatasetCache()).folder
     (study / ".larger.tmp").mkdir()  # a kill leaves such a folder
     (study / ".larger.tmp" / "config.json").touch()
     for call in KILLS.values():
-        with monkeypatch.context() as patch:
-            kill(patch, *call)
-            with pytest.raises(Killed):
-                resume_study(study)
+        with killed_at(*call):
+            resume_study(study)
     assert "compared" not in capsys.readouterr().out
     resume_study(study)
     assert f"compared {study}" in capsys.readouterr().out
     assert attacked.checkpoints(study) == attacked.checkpoints(undisturbed)
     assert attacked.metrics(study) == attacked.metrics(undisturbed)
-    assert all(variant.ended for variant in read_study(study).variants)
-
-
-def test_a_resumed_study_trains_only_variants_without_a_run(base, tmp_path, pretend, capsys):
-    trained, study = [], tmp_path / "study"
-    pretend(trained.append)
-    train_study(sizes(base), study)
-    capsys.readouterr()
-    resume_study(study)
-    assert f"compared {study}" in capsys.readouterr().out
-    shutil.rmtree(study / "larger")
-    resume_study(study)
-    assert trained == ["smaller", "larger", "larger"]
-
-
-def test_data_is_read_once_and_variants_print_no_report(base, tmp_path, monkeypatch, capsys):
-    def examples(self, split, examples=LabelledText.examples):
-        read.append(split)
-        return examples(self, split)
-
-    read = []
-    kill(monkeypatch, ClassifierRun, "report")
-    monkeypatch.setattr(LabelledText, "examples", examples)
-    train_study(sizes(base, steps=1), tmp_path / "study")
-    assert read == ["training", "validation"]
-    assert "\nvariant 1 of 2: smaller\n" in capsys.readouterr().out
-
-
-def test_variants_of_a_study_are_runs(undisturbed):
-    study = read_study(undisturbed)
-    assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
-    for variant, size in zip(study.variants, (4, 8), strict=True):
-        run = Run.open(undisturbed / variant.run)
+    for variant, size in zip(read_study(study).variants, (4, 8), strict=True):
+        run = Run.open(study / variant.run)
         assert run.experiment.training.batch_size == variant.config().training.batch_size == size
-        assert variant.parameters == run.trainer.num_parameters
+        assert (variant.ended, variant.parameters) == (True, run.trainer.num_parameters)
 
 
-def test_ctrl_c_stops_a_study_and_prints_how_to_resume(base, tmp_path, monkeypatch):
-    study, train = tmp_path / "study", Trainer.dispatch
-
-    def interrupted(*arguments):
-        signal.raise_signal(signal.SIGINT)
-        return train(*arguments)
-
-    monkeypatch.setattr(Trainer, "dispatch", interrupted)
-    with pytest.raises(Interrupted, match=rf"stopped at step 1.*train --resume {study}$") as stop:
-        train_study(sizes(base), study)
-    assert stop.value.exit_code == 130
-    assert [variant.ended for variant in read_study(study).variants] == [False, False]
-
-
-def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
+def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, monkeypatch, capsys):
+    """The data is read once, and no variant prints a report."""
+    read, examples = [], LabelledText.examples
+    monkeypatch.setattr(
+        LabelledText, "examples", lambda self, split: read.append(split) or examples(self, split)
+    )
+    monkeypatch.setattr(ClassifierRun, "report", pytest.fail)
     wild = varied(base, batch_size=2, learning_rate=3e38)
     message = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
     assert "1 of 2 variants failed: wild" in message
     assert "variant wild failed: the training loss of seed 0" in capsys.readouterr().err
+    assert read == ["training", "validation"]
     states = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
     assert states == [(False, False), (True, True)]
     assert complaint(resume_study, tmp_path / "study") == message
@@ -238,20 +157,53 @@ def test_a_variant_that_does_not_fit_its_data_prevents_the_study(base, tmp_path)
         ("training pairs", {"sequences": 70}),
         ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
         ("context", {"truncate": True, "context": 9}),
-        ("", {"max_to_keep": 2}),
     ],
 )
 def test_incomparable_variants_are_refused_before_training(tmp_path, name, changes):
-    """Translators also differ by their tokens; `max_to_keep` does not matter."""
+    """Translators also differ by their tokens."""
     pytest.importorskip("tokenizers")
-    study, experiments = tmp_path / "study", {"this": TRANSLATOR}
-    experiments["that"] = varied(TRANSLATOR, **changes)
-    if not name:
-        start_study(experiments, study, DatasetCache())
-        return
-    message = complaint(train_study, experiments, study)
+    experiments = {"this": TRANSLATOR, "that": varied(TRANSLATOR, **changes)}
+    message = complaint(train_study, experiments, tmp_path / "study")
     assert re.match(rf"that and this .*, so they can't be compared: {name} is ", message)
-    assert not study.exists()
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [OutOfMemory("it needs more"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")]
+)
+def test_a_variant_without_memory_fails_alone(base, tmp_path, monkeypatch, capsys, error):
+    """Only variants without a run, or those to retry, are trained again."""
+    folder, trained = tmp_path / "study", []
+
+    def train(run):
+        trained.append(run)
+        if run == "larger":
+            raise error
+
+    def open_variant(folder, variant, _):
+        (folder / variant.run).mkdir(exist_ok=True)
+        (folder / variant.run / "config.json").touch()
+        return SimpleNamespace(train=lambda **_: train(variant.run))
+
+    monkeypatch.setattr(study, "open_variant", open_variant)
+    message = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, folder)
+    assert "1 of 3 variants failed: larger" in message
+    assert re.search("it needs more|not enough memory", read_study(folder).variants[1].failed)
+    assert capsys.readouterr().err.startswith("warning: variant larger failed: ")
+    assert complaint(resume_study, folder) == message
+    complaint(resume_study, folder, retry=["larger"])
+    shutil.rmtree(folder / "smaller")
+    complaint(resume_study, folder)
+    assert trained == ["smaller", "larger", "last", "larger", "smaller"]
+    message = complaint(resume_study, folder, retry=["last"])
+    assert "'last' is not a failed variant: larger" in message
+
+
+def test_ctrl_c_stops_a_study_and_prints_how_to_resume(base, tmp_path, monkeypatch):
+    interrupt(monkeypatch, 1)
+    message = stopped(train_study, sizes(base), tmp_path / "study")
+    assert re.match(rf"stopped at step \d.*train --resume {tmp_path / 'study'}$", message)
+    assert [variant.ended for variant in read_study(tmp_path / "study").variants] == [False, False]
 
 
 UNREADABLE = UserError("can't read x")
@@ -274,46 +226,6 @@ def test_errors_of_the_environment_end_the_study(base, tmp_path, monkeypatch, ow
     with pytest.raises(type(error), match=str(error)):
         train_study(sizes(base), tmp_path / "study")
     assert [v.failed for v in read_study(tmp_path / "study").variants] == [None, None]
-
-
-@pytest.fixture
-def pretend(monkeypatch):
-    """Replace the training of variants by a function of the name of their run."""
-
-    def replace(train):
-        def open_variant(folder, variant, _):
-            (folder / variant.run).mkdir(exist_ok=True)
-            (folder / variant.run / "config.json").touch()
-            return SimpleNamespace(train=lambda **_: train(variant.run))
-
-        monkeypatch.setattr(study, "open_variant", open_variant)
-
-    return replace
-
-
-@pytest.mark.parametrize(
-    "error", [OutOfMemory("it needs more"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")]
-)
-def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, error):
-    study, trained = tmp_path / "study", []
-
-    def train(run):
-        trained.append(run)
-        if run == "larger":
-            raise error
-
-    pretend(train)
-    message = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
-    assert "1 of 3 variants failed: larger" in message
-    assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
-    assert capsys.readouterr().err.startswith("warning: variant larger failed: ")
-    assert complaint(resume_study, study) == message
-    assert trained == ["smaller", "larger", "last"]
-    complaint(resume_study, study, retry=["larger"])
-    assert trained[3:] == ["larger"]
-    assert "'last' is not a failed variant: larger" in complaint(
-        resume_study, study, retry=["last"]
-    )
 
 
 def test_changed_data_of_a_study_is_an_error(base, tmp_path):
@@ -347,11 +259,13 @@ VALID = vars(Variant("a", "a", {}, {}, 1))
 INVALID = [VALID | fields for fields in ({"run": "../b"}, {"experiment": None}, {"ended": None})]
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", "[" * 100_000, "{}", *(json.dumps({"name": "x", "variants": [v]}) for v in INVALID)],
-    ids=range(6),
-)
-def test_a_damaged_study_file_is_one_error_message(tmp_path, content):
-    (tmp_path / "study.json").write_text(content)
-    assert complaint(read_study, tmp_path).startswith(f"can't read {tmp_path / 'study.json'}: ")
+STUDIES = [json.dumps({"name": "x", "variants": [variant]}) for variant in INVALID]
+DAMAGED = [(read_study, "study.json", content) for content in ("{", "[" * 100_000, "{}", *STUDIES)]
+TUNING = json.dumps({"space": {}, "variants": [{}]})
+DAMAGED += [(read_tuning, "tuning.json", content) for content in ("{", "{}", "[]", TUNING)]
+
+
+@pytest.mark.parametrize(("read", "name", "content"), DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_file_of_a_study_is_one_error_message(tmp_path, read, name, content):
+    (tmp_path / name).write_text(content)
+    assert complaint(read, tmp_path).startswith(f"can't read {tmp_path / name}: ")

@@ -1,23 +1,20 @@
 """Tuning: worse values are dropped early, a kill changes nothing, and trials are plain runs."""
 
-import dataclasses
-import json
-from types import SimpleNamespace
+import shutil
 
 import numpy as np
 import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import LOGISTIC, labelled, varied
-from tests.runs.test_study import Killed, kill
+from tests.helpers.runs import killed_at, varied
 from tlite.cli import main
 from tlite.config import override
 from tlite.errors import RunFailed
 from tlite.runs import Run, run, tune
 from tlite.runs.study import resume_study, train_study
 from tlite.runs.tune import read_tuning, resume_tuning
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import Trainer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.run_dir import find_runs
 
@@ -25,21 +22,12 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 RATE = "training.learning_rate"
 FIELDS = {RATE: (1e-4, 1.0)}
-# The rung at step 4 is no validation, which is every 3 steps.
-TRAINING = TrainingConfig(steps=8, batch_size=8, evaluate_every=3)
-
-
-@pytest.fixture(autouse=True)
-def skip_slow_steps(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A logistic regression, the run that compiles fastest."""
-    texts = labelled(tmp_path_factory.mktemp("texts") / "texts.jsonl")
-    return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
+def base(base):
+    """The rung at step 4 is no validation, which is every 3 steps."""
+    return varied(base, steps=8, evaluate_every=3)
 
 
 def start(base, folder, fields=FIELDS, **settings):
@@ -66,16 +54,11 @@ def test_the_worst_values_are_dropped_early_and_cost_less(undisturbed):
     assert sum(line["step"] for line in first if not line["kept"]) + 8 * len(last) < 4 * 8
     best = min(last, key=lambda line: np.mean(line["loss"]))
     assert undisturbed.values == best["change"]
-
-
-def test_the_ledger_has_change_seeds_scores_and_cost(base, undisturbed):
-    lines = undisturbed.read_ledger()
     assert len({line["hash"] for line in lines}) == len({line["trial"] for line in lines}) == 4
     for line in lines:
         assert line["trial"] == f"learning_rate={line['change'][RATE]:g}"
         assert (line["seeds"], line["step"]) == ([10_000], {1: 4, 2: 8}[line["rung"]])
         assert (len(line["loss"]), line["seconds"] > 0) == (1, True)
-    assert base.training.seed == 0
     (summary,) = find_runs(undisturbed.folder)
     assert (summary.kind, summary.progress, summary.total) == ("tuning", 2, 2)
 
@@ -103,28 +86,23 @@ KILLS = {
 }
 
 
-def test_a_tuning_killed_at_any_moment_chooses_the_same(base, undisturbed, tmp_path, monkeypatch):
+def test_a_tuning_killed_at_any_moment_chooses_the_same(base, undisturbed, tmp_path):
     folder = tmp_path / "tuning"
-    with monkeypatch.context() as patch:
-        kill(patch, tune, "run_tuning")
-        with pytest.raises(Killed):
-            start(base, folder)
+    with killed_at(tune, "run_tuning"):
+        start(base, folder)
     for call in KILLS.values():
-        with monkeypatch.context() as patch:
-            kill(patch, *call)
-            with pytest.raises(Killed):
-                resume_tuning(folder)
+        with killed_at(*call):
+            resume_tuning(folder)
     tuning = resume_tuning(folder)
     assert tuning.values == undisturbed.values
     assert choices(tuning) == choices(undisturbed)
     for variant in tuning.variants:
-        folders = (t.folder / variant.run for t in (tuning, undisturbed))
-        one, other = map(attacked.metrics, folders)
+        one, other = (attacked.metrics(t.folder / variant.run) for t in (tuning, undisturbed))
         assert one == other
 
 
 def test_a_finished_tuning_trains_nothing_again(base, undisturbed, monkeypatch, capsys):
-    kill(monkeypatch, Trainer, "dispatch")
+    monkeypatch.setattr(Trainer, "dispatch", pytest.fail)
     tuning = start(base, undisturbed.folder, resume="auto", train_command=("train", "demo"))
     assert tuning.values == undisturbed.values
     assert f"best: learning_rate={tuning.values[RATE]:g}" in capsys.readouterr().out
@@ -133,15 +111,28 @@ def test_a_finished_tuning_trains_nothing_again(base, undisturbed, monkeypatch, 
 
 
 def test_scores_before_a_decision_are_not_trained_again(base, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        kill(patch, tune, "decide_rung")
-        with pytest.raises(Killed):
-            start(base, tmp_path / "tuning")
-    kill(monkeypatch, Run, "train_until", 1)
-    kill(monkeypatch, tune, "print_rung", 1)
-    with pytest.raises(Killed):
+    """A trial that was trained further is an error."""
+    with killed_at(tune, "decide_rung"):
+        start(base, tmp_path / "tuning")
+    further = shutil.copytree(tmp_path / "tuning", tmp_path / "further") / "learning_rate=0.0001"
+    Run.open(further).train(report=False)
+    message = complaint(resume_tuning, tmp_path / "further")
+    assert message.startswith(f"{further} is at step 8, but the other trials at step 4")
+    monkeypatch.setattr(Run, "train_until", pytest.fail)
+    with killed_at(tune, "print_rung"):
         resume_tuning(tmp_path / "tuning")
     assert len(read_tuning(tmp_path / "tuning").read_ledger()) == 4
+
+
+def test_several_fields_and_seeds_can_be_tuned(base, tmp_path):
+    fields = {RATE: (1e-2, 1.0), "training.batch_size": [4, 8]}
+    tuning = start(varied(base, seeds=5), tmp_path / "tuning", fields, seeds=2)
+    assert tuning.seeds == (10_000, 10_001)
+    assert {*tuning.values} == {*fields}
+    invalid = {"training.batch_size": [8, -1]}
+    message = complaint(start, base, tmp_path / "invalid", invalid)
+    assert "batch_size must be at least 1, not -1" in message
+    assert not (tmp_path / "invalid").exists()
 
 
 def test_diverged_trials_are_dropped(base, tmp_path, capsys):
@@ -157,23 +148,6 @@ def test_diverged_trials_are_dropped(base, tmp_path, capsys):
 def test_a_value_at_the_end_of_the_range_is_warned_of(base, tmp_path, capsys):
     start(base, tmp_path / "tuning", {RATE: (1e-6, 1e-4)}, trials=2)
     assert "at the high end of the range 1e-06..0.0001" in capsys.readouterr().err
-
-
-def test_a_trial_that_was_trained_further_is_an_error(base, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        kill(patch, tune, "decide_rung")
-        with pytest.raises(Killed):
-            start(base, tmp_path / "tuning")
-    folder = tmp_path / "tuning" / "learning_rate=0.0001"
-    Run.open(folder).train(report=False)
-    message = complaint(resume_tuning, tmp_path / "tuning")
-    assert message.startswith(f"{folder} is at step 8, but the other trials at step 4")
-
-
-def test_an_invalid_trial_prevents_the_tuning(base, tmp_path):
-    message = complaint(start, base, tmp_path / "tuning", {"training.batch_size": [8, -1]})
-    assert "batch_size must be at least 1, not -1" in message
-    assert not (tmp_path / "tuning").exists()
 
 
 def test_the_command_prints_how_to_train_with_the_best_value(tmp_path, monkeypatch, capsys):
@@ -195,10 +169,8 @@ def test_each_variant_is_tuned_and_a_kill_changes_nothing(base, tmp_path, monkey
     monkeypatch.setattr("tlite.comparison.compare", lambda folders: None)
     folder = tmp_path / "study"
     variants = {"smaller": varied(base, batch_size=4), "larger": base}
-    with monkeypatch.context() as patch:
-        kill(patch, tune, "decide_rung", 2)
-        with pytest.raises(Killed):
-            train_study(variants, folder, tune={RATE: [1e-4, 0.5]}, trials=2, tuning_seeds=1)
+    with killed_at(tune, "decide_rung", 2):
+        train_study(variants, folder, tune={RATE: [1e-4, 0.5]}, trials=2, tuning_seeds=1)
     study = resume_study(folder)
     assert [variant.tuned for variant in study.variants] == [{RATE: 0.5}] * 2
     for variant in study.variants:
@@ -206,16 +178,3 @@ def test_each_variant_is_tuned_and_a_kill_changes_nothing(base, tmp_path, monkey
         assert (training.learning_rate, training.seed) == (0.5, 0)
         tuning = folder / "tuning" / variant.run
         assert {"trials.jsonl", "tuning.png"} <= {path.name for path in tuning.iterdir()}
-
-
-@pytest.mark.parametrize("content", ["{", "{}", "[]", json.dumps({"space": {}, "variants": [{}]})])
-def test_a_damaged_tuning_file_is_one_message(tmp_path, content):
-    (tmp_path / "tuning.json").write_text(content)
-    assert complaint(read_tuning, tmp_path).startswith(f"can't read {tmp_path / 'tuning.json'}: ")
-
-
-def test_several_seeds_and_a_batch_size_can_be_tuned(base, tmp_path):
-    fields = {RATE: (1e-2, 1.0), "training.batch_size": [4, 8]}
-    tuning = start(varied(base, seeds=5), tmp_path / "tuning", fields, seeds=2)
-    assert tuning.seeds == (10_000, 10_001)
-    assert {*tuning.values} == {*fields}
