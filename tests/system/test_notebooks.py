@@ -65,6 +65,12 @@ CLAIMS = {
         "np.allclose(*curves.values(), rtol=1e-3)",
         "curves['by hand'][-1] < 0.1",
     ],
+    "05_generator": [
+        "not changed[:20].any() and changed[20:].all()",
+        "final < after_one",
+        "sample.startswith(tokenizer.decode(prompt))",
+        "losses_without[-1] < losses[-1] / 2 and at_last > after_one",
+    ],
     "06_classifier": [
         "order_matters.mean - order_matters.half_width > 0.05",
         "sets_matter.mean - sets_matter.half_width > 0",
