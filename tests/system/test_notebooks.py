@@ -104,6 +104,11 @@ CLAIMS = {
         "early[200].mean < 0",
         "diff.required_seeds(0.02) is None",
     ],
+    "11_scaling_law": [
+        "0 < law.E < runs.losses.min() and law.alpha > 0 and law.beta > 0",
+        "(np.abs(largest.losses.mean(1) / law.loss(*largest[:2]) - 1) < 0.08).all()",
+        "abs(by_search / law.optimal(flops)[0] - 1) < 0.01",
+    ],
     "12_hugging_face": [
         "f'blocks.{config.num_blocks - 1}.attention.weights' in tap_names(model)",
         "induction.max() > 0.5 and block > 0 and first_block < block",
@@ -114,7 +119,7 @@ CLAIMS = {
         "(tokens[-1, :, 0] == np.asarray(model(text)).argmax(-1)).all()",
     ],
 }
-"""What the texts of notebooks say of their results, as expressions of their variables."""
+"""What the text of each notebook says of its results, as expressions of its variables."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def run_source():
     process = subprocess.Popen(command, env=environment, text=True, **pipes)
 
     def run(path):
-        print(json.dumps([str(path), CLAIMS.get(path.stem, [])]), file=process.stdin, flush=True)
+        print(json.dumps([str(path), CLAIMS[path.stem]]), file=process.stdin, flush=True)
         return json.loads(process.stdout.readline() or '["", "the process has ended", []]')
 
     with process:
@@ -168,3 +173,11 @@ def test_a_notebook_is_its_source_with_text_and_figures(source):
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (source.parent / link).exists(), link
+
+
+def test_a_notebook_has_subject_needs_and_solutions(source):
+    text = source.read_text(encoding="utf-8")
+    first = text.split("# %% [markdown]\n")[1]
+    assert "**Teaches**" in first
+    assert "**Needs**" in first
+    assert text.index("# ## Exercise") < text.index("# ## Solution")
