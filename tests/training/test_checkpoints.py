@@ -144,6 +144,20 @@ def test_a_checkpoint_removed_while_it_is_read_is_not_damaged(saved, monkeypatch
     assert capsys.readouterr().err == ""
 
 
+def test_manifests_and_metrics_are_written_before_the_rename(tmp_path, monkeypatch):
+    folder, rename, contents = tmp_path / "checkpoints", os.rename, []
+
+    def renamed(source, target, **settings):
+        if Path(target) == folder / "1":
+            contents.extend(str(p.relative_to(source)) for p in Path(source).rglob("*"))
+        rename(source, target, **settings)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    with Checkpoints(folder, writing=True) as checkpoints:
+        checkpoints.save(1, trees(1), 1.0)
+    assert {f"{tree}/{MANIFEST}" for tree in ABSTRACT} | {METRICS} <= {*contents}
+
+
 def test_a_damaged_checkpoint_is_moved_and_its_step_saved_again(saved, capsys):
     flip_a_byte(largest_file(saved / "5"))
     content = largest_file(saved / "5").read_bytes()
