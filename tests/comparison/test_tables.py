@@ -13,13 +13,13 @@ from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
 from tests.helpers.runs import varied
 from tlite.comparison.results import compare_runs
 from tlite.comparison.tables import (
-    as_csv,
-    as_html,
-    as_json,
-    as_markdown,
-    as_text,
     field_table,
     result_table,
+    to_csv,
+    to_html,
+    to_json,
+    to_markdown,
+    to_text,
 )
 from tlite.training import AdamW
 
@@ -76,8 +76,8 @@ def test_an_unfinished_run_has_both_numbers_of_steps(tmp_path, until):
     assert cells["steps"] == f"{until} of 40"
     assert cells["validation loss (nats)"] == cells["minus a ± 95 % CI"] == cells["at step"] == "–"
     assert (cells["minutes"] == "–") == (until == 0)
-    assert [entry["mean"] for entry in json.loads(as_json(result))["runs"]] == [None, None]
-    assert len(as_csv(result).splitlines()) == 3
+    assert [entry["mean"] for entry in json.loads(to_json(result))["runs"]] == [None, None]
+    assert len(to_csv(result).splitlines()) == 3
 
 
 def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):
@@ -101,7 +101,7 @@ def test_differing_fields_are_rows_if_they_outnumber_runs(tmp_path):
 
 
 def test_text_is_aligned_also_with_wide_letters(odd):
-    fields, rows, sentences, notes = as_text(odd).split("\n\n")
+    fields, rows, sentences, notes = to_text(odd).split("\n\n")
     lines = rows.splitlines()
     assert len({len(line) for line in lines[:2]}) == 1
     assert fields.splitlines()[0].split() == ["differs", "learning_rate"]
@@ -113,7 +113,7 @@ def test_text_is_aligned_also_with_wide_letters(odd):
 
 
 def test_markdown_has_equally_many_cells_per_line_and_no_tag(odd):
-    text = as_markdown(odd)
+    text = to_markdown(odd)
     assert "<" not in text
     assert r"&lt;b&gt;\|\*\_\`\[x\](y)" in text
     for table in text.split("\n\n")[:2]:
@@ -123,8 +123,8 @@ def test_markdown_has_equally_many_cells_per_line_and_no_tag(odd):
 
 
 def test_csv_and_json_are_read_back(odd):
-    rows = list(csv.DictReader(io.StringIO(as_csv(odd))))
-    content = json.loads(as_json(odd))
+    rows = list(csv.DictReader(io.StringIO(to_csv(odd))))
+    content = json.loads(to_json(odd))
     values = [row.values(odd.metric) for row in odd.runs]
     assert [row["label"] for row in rows] == [row.label for row in odd.runs]
     assert [float(row["mean"]) for row in rows] == [np.mean([*v.values()]) for v in values]
@@ -140,7 +140,7 @@ def test_csv_and_json_are_read_back(odd):
 
 
 def test_a_page_has_every_sentence_and_number_offline(odd):
-    page = as_html(odd, {"a.png": ("caption < & \"b\" 'c'", b"picture")})
+    page = to_html(odd, {"a.png": ("caption < & \"b\" 'c'", b"picture")})
     known = "html head meta title style body h1 h2 ul li div table tr th td figure img figcaption"
     assert {*re.findall(r"<(\w+)", page)} <= {*known.split()}
     assert "onerror=" not in re.sub(r">[^<]*<", "><", page)

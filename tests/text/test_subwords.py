@@ -57,12 +57,12 @@ def test_batches_are_encoded_as_single_texts(texts):
     assert BPE.encode_ids(iter(texts)) == rows
     for text, row in zip(texts, rows, strict=True):
         assert all(0 <= index < len(BPE) for index in row)
-        assert [BPE.id_to_token(index) for index in row] == BPE.pieces(text)
+        assert [BPE.id_to_token(index) for index in row] == BPE.tokenize(text)
 
 
 def test_unknown_characters_are_the_unknown_piece():
     assert BPE.encode("☃").tolist()[-1] == BPE.unknown_id
-    assert BPE.pieces("☃")[-1] == "[UNK]"
+    assert BPE.tokenize("☃")[-1] == "[UNK]"
 
 
 def test_decode_skips_padding_and_special_pieces():
@@ -84,8 +84,8 @@ def test_joint_pieces_are_one_tokenizer():
     assert not SEPARATE.joint
     assert (len(JOINT), len(SEPARATE.source)) == (90, 90)
     assert 80 < len(SEPARATE) == len(SEPARATE.target) <= 90
-    assert "[UNK]" in SEPARATE.source.pieces("höher")
-    assert "[UNK]" not in SEPARATE.target.pieces("höher") + JOINT.source.pieces("höher")
+    assert "[UNK]" in SEPARATE.source.tokenize("höher")
+    assert "[UNK]" not in SEPARATE.target.tokenize("höher") + JOINT.source.tokenize("höher")
     for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
         assert [side.id_to_token(index) for index in range(4)] == list(SPECIALS)
     assert (PAD_ID, START_ID, END_ID) == (0, 2, 3)

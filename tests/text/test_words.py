@@ -132,7 +132,7 @@ def test_texts_become_padded_ids_of_their_words(texts, max_length, marks):
     rows = [[ids.get(word, ids["[UNK]"]) for word in words(text, marks)] for text in texts]
     encoded = tokenizer.encode_texts(iter(texts), max_length)
     np.testing.assert_array_equal(encoded, pad(rows, max_length, PADDING))
-    assert [tokenizer.pieces(text) for text in texts] == [words(text, marks) for text in texts]
+    assert [tokenizer.tokenize(text) for text in texts] == [words(text, marks) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_saved_vocabulary_has_one_word_per_line(tmp_path_factory, vocabulary):
     lines = path.read_bytes().decode().split("\n")
     assert lines == [*tokenizer.vocabulary, ""]
     loaded = IndexTokenizer.load(path, marks=True)
-    assert loaded.pieces("a!") == ["a", "!"]
+    assert loaded.tokenize("a!") == ["a", "!"]
     loaded = IndexTokenizer.load(path)
     assert loaded.vocabulary == tokenizer.vocabulary
 
@@ -193,7 +193,7 @@ def test_features_follow_the_tokens(marks):
     for text, row in zip(TEXTS, encoded[:, 5:], strict=True):
         names = [*tokenizer.vocabulary, *tokenizer.ngrams]
         features = sorted(names[index] for index in row if index >= 0)
-        assert features == sorted([*{*plain.pieces(text)}, *{*ngrams(text, 3, 4, marks)}])
+        assert features == sorted([*{*plain.tokenize(text)}, *{*ngrams(text, 3, 4, marks)}])
 
 
 def test_text_of_unknown_words_has_no_features():

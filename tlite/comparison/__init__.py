@@ -9,11 +9,11 @@ from typing import Literal
 from tlite.comparison.results import Results, compare_runs
 from tlite.comparison.speedup import Match
 from tlite.comparison.study import is_study
-from tlite.comparison.tables import as_csv, as_html, as_json, as_markdown, as_text
+from tlite.comparison.tables import to_csv, to_html, to_json, to_markdown, to_text
 from tlite.errors import UserError, disk_errors, show
 from tlite.training.run_dir import new_folder, replace_file
 
-FORMATS = {"table": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_json}
+FORMATS = {"table": to_text, "markdown": to_markdown, "csv": to_csv, "json": to_json}
 Format = Literal["table", "markdown", "csv", "json"]
 
 
@@ -63,9 +63,9 @@ def write_results(
         pictures: caption and PNG by file name.
     """
     files = {name: content for name, (_, content) in pictures.items()}
-    texts = {"md": as_markdown, "csv": as_csv, "json": as_json}
+    texts = {"md": to_markdown, "csv": to_csv, "json": to_json}
     files |= {f"comparison.{kind}": text(results).encode() for kind, text in texts.items()}
-    files["index.html"] = as_html(results, pictures).encode()
+    files["index.html"] = to_html(results, pictures).encode()
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

@@ -159,7 +159,7 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def as_text(results: Results) -> str:
+def to_text(results: Results) -> str:
     """Return tables, conclusions and notes for a terminal."""
     tables = field_table(results), result_table(results), speedup_table(results)
     parts = [*map(_aligned, tables)]
@@ -179,7 +179,7 @@ def _aligned(table: Table) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def as_markdown(results: Results) -> str:
+def to_markdown(results: Results) -> str:
     """Return tables, and a list of conclusions and notes."""
     parts = []
     tables = field_table(results), result_table(results), speedup_table(results)
@@ -192,7 +192,7 @@ def as_markdown(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_csv(results: Results) -> str:
+def to_csv(results: Results) -> str:
     """Return a line for each run, without the scores of seeds and the curves."""
     file = io.StringIO()
     lines = [
@@ -206,7 +206,7 @@ def as_csv(results: Results) -> str:
     return file.getvalue()
 
 
-def as_json(results: Results) -> str:
+def to_json(results: Results) -> str:
     """Return all numbers, also the score of each seed, conclusions and notes."""
     content = {
         "metric": results.metric.name,
@@ -234,7 +234,7 @@ def _in_markdown(text: str) -> str:
     return re.sub(r"([\\|*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
 
-def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
+def to_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
     """Return one page that needs no network; `pictures` has caption and PNG by file name."""
     labels = [run.label for run in results.runs]
     title = f"Compared: {', '.join(labels)}"

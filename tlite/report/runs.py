@@ -145,7 +145,7 @@ def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None)
     text = text or next(iter(run.built.validation)).text
     (tokens,) = encode_texts(run.experiment, tokenizer, [text])
     length = int((tokens[:context] >= 0).sum())
-    if not (words := tokenizer.pieces(text, context)[:length]):
+    if not (words := tokenizer.tokenize(text, context)[:length]):
         raise UserError("the text to inspect has no word in it")
     if not isinstance(tokenizer, NgramTokenizer):  # whose features follow the words and padding
         tokens = tokens[:length]

@@ -183,8 +183,8 @@ class PairTokenizer(Tokenizer):
         """The piece of a target's id."""
         return self.target.id_to_token(index)
 
-    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
-        return self.source.pieces(text, max_length)
+    def tokenize(self, text: str, max_length: int | None = None) -> list[str]:
+        return self.source.tokenize(text, max_length)
 
     def to_hugging_face(self) -> tuple[Any, ...]:
         if not self.joint:

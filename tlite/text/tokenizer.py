@@ -106,7 +106,7 @@ class Tokenizer(ABC):
         """Return the ids of each text (B, T), cut to `max_length` and padded."""
         return pad(self.encode_ids(texts), max_length, pad_id)
 
-    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
+    def tokenize(self, text: str, max_length: int | None = None) -> list[str]:
         """Return the pieces of a text for a reader, cut as by `encode_texts`."""
         (ids,) = self.encode_texts([text], max_length)
         return [self.id_to_token(index) for index in ids if index >= 0]

@@ -154,7 +154,7 @@ class IndexTokenizer(Tokenizer):
     def words(self, text: str) -> list[str]:
         return words(text, self.marks)
 
-    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
+    def tokenize(self, text: str, max_length: int | None = None) -> list[str]:
         return self.words(text)[:max_length]
 
     def save(self, path: str | Path) -> None:
