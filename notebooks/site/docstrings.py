@@ -16,7 +16,7 @@ def public_names(package: griffe.Module) -> dict[str, dict[str, list[str]]]:
     A package defines them in `__init__` or imports them there. Names that tlite exports too are
     documented in their package only.
     """
-    lists = {name: ast.literal_eval(str(package[name].value)) for name in ("FOLDERS", "FUNCTIONS")}
+    lists = {name: ast.literal_eval(str(package[name].value)) for name in ("FOLDERS", "MODULES")}
     names = {"tlite": defaultdict(list)}
     for name in sorted(lists["FOLDERS"]):
         folder, modules = package[name], defaultdict(list)
@@ -31,9 +31,10 @@ def public_names(package: griffe.Module) -> dict[str, dict[str, list[str]]]:
             home = package[module.removeprefix("tlite.")]
             entries.sort(key=lambda name, home=home: home[name].lineno)
         names[folder.path] = dict(modules)
-    for name, module in lists["FUNCTIONS"].items():
-        if not any(name in modules.get(module, ()) for modules in names.values()):
-            names["tlite"][module].append(name)
+    for module, exported in lists["MODULES"].items():
+        for name in exported.split():
+            if not any(name in modules.get(module, ()) for modules in names.values()):
+                names["tlite"][module].append(name)
     return names
 
 

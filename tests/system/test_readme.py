@@ -32,6 +32,7 @@ NOT_RUN = {
         "shakespeare", "tiny-shakespeare", "tiny-shakespeare-long",
         "reviews", "reviews-binary", "sst2", "trec",
     )), LONG),
+    "make optimizers": LONG,
     "make bench": LONG,
     'make bench OPTIONS="--only gpt2"': LONG,
     'make bench OPTIONS="--only 0.8M-context-2048"': LONG,
