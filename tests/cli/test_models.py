@@ -316,6 +316,8 @@ def test_help_names_the_options_and_ends_well(works):
         "train --help": "copy_task, demo",
         "plan --help": "--devices",
         "classify --help": "classify [-h] [OPTIONS] RUN [TEXT ...]",
+        "evaluate run --help": "evaluate [-h] [OPTIONS] RUN",
+        "export run folder --help": "export [-h] [OPTIONS] RUN FOLDER",
         "train my_text --help": "--learning-rate",
         "train --resume run --help": "--steps",
     }.items():
