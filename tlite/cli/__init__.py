@@ -223,9 +223,15 @@ def unknown_option(word: str, names: Iterable[str]) -> UserError:
 
 
 def _help_registry() -> Any:
-    """Return a registry by which tyro reads dataclasses as usual, but help texts as one line."""
+    """Return a registry by which tyro reads dataclasses as usual, but help texts as one line.
+
+    The options of processes and devices, which most runs don't need, come last.
+    """
     from tyro.constructors import ConstructorRegistry
 
+    from tlite.cli.commands import DistributedOptions
+
+    last = {field.name for field in dataclasses.fields(DistributedOptions)}
     registry, active = ConstructorRegistry(), set()
 
     @registry.struct_rule
@@ -238,6 +244,8 @@ def _help_registry() -> Any:
         finally:
             active.discard(info.type)
         fields = [dataclasses.replace(f, helptext=help_text(f)) for f in spec.fields]
+        if issubclass(info.type, DistributedOptions):
+            fields.sort(key=lambda field: field.name in last)
         return dataclasses.replace(spec, fields=tuple(fields))
 
     return registry
