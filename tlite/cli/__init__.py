@@ -28,12 +28,12 @@ from tlite.errors import (
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
-  tlite train EXPERIMENT --vary NAME VALUE VALUE ...     a study: train and compare its variants
+  tlite train EXPERIMENT --vary NAME VALUE VALUE ...     train and compare variants (a study)
   tlite train --resume RUN             resume a run or a study from its last checkpoint
   tlite train EXPERIMENT --resume auto     resume its run if there is one, else create one
-  tlite tune EXPERIMENT --vary NAME LOW..HIGH     try values of an option, print the best
-  tlite plan EXPERIMENT --devices 64  memory and time of a step on devices that are not here
-  tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
+  tlite tune EXPERIMENT --vary NAME LOW..HIGH     try values of an option, print the best one
+  tlite plan EXPERIMENT --devices 64   memory and time of a step on devices that are not here
+  tlite prepare SOURCE FOLDER          tokenize texts of any size, to train on
   tlite launch -n 2 train ...          train as several processes on this machine
   tlite evaluate RUN [OPTIONS]         losses and scores of a run's models
   tlite generate RUN [OPTIONS]         text by a generator
@@ -46,9 +46,9 @@ USAGE = """tlite: transformers as short pure functions
   tlite experiments                    list the experiments
   tlite runs [FOLDER]                  list runs, studies and tunings, newest first
 
-RUN is a folder, or latest for the newest in ./runs. All commands but train, tune, compare and
-follow also take a Hugging Face folder, or a name on its hub.
-Each command lists its options with --help."""
+RUN is a folder, or latest for the newest in ./runs. evaluate, generate, classify, translate,
+inspect and export also take the folder of a Hugging Face model, or its name on the hub.
+Each command lists its options with --help: tlite train demo --help, tlite evaluate --help."""
 COMMANDS = tuple(dict.fromkeys(re.findall(r"^  tlite (\w+)", USAGE, re.MULTILINE)))
 HELP = {"-h", "--help"}
 

@@ -68,10 +68,9 @@ class RunOptions:
     run: Annotated[Positional[str], arg(metavar="RUN")]
     """Run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
     trust: bool = False
-    """Execute the copy of the user's functions in the run's folder, even if you have not trained
-    with them."""
+    """Execute the user code saved in the run's folder, even if you have not trained with it."""
     checkpoint: str = "best"
-    """best, last, average (of the last that are kept), ema (of a run with one), or a step."""
+    """best, last, average (mean of the last ones kept), ema (if the run has one), or a step."""
     replica: int = 0
     """Index of the model, if several seeds were trained side by side."""
 
@@ -119,7 +118,7 @@ class DistributedOptions:
     heartbeat: int = 100
     """Seconds without a sign of life after which a process counts as lost."""
     deterministic: bool = False
-    """On a GPU: only operations that repeat bit for bit, as a CPU's do; slower."""
+    """On GPUs use only operations that repeat bit for bit, as on CPUs; slower."""
 
     def initialize(self) -> None:
         """Join the other processes of the run."""
@@ -145,8 +144,7 @@ class ResumeOptions(DistributedOptions):
     resume: Annotated[str, arg(metavar="FOLDER")]
     """Folder of the run, study or tuning; or latest, the newest in ./runs."""
     trust: bool = False
-    """Execute the copy of the user's functions in this folder, even if you have not trained with
-    them."""
+    """Execute the user code saved in this folder, even if you have not trained with it."""
 
     def find_folder(self, command: str, **settings: Any) -> Path:
         """Return the folder to resume; for `latest` the newest by `find_run` with `settings`."""
@@ -172,15 +170,15 @@ class Train(CreateOptions):
     """Train a study of variants: name and values of an option, as in --vary norm layer rms. With
     several --vary all combinations are trained. The others are compared with the first."""
     only: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Train only this variant; may be repeated."""
+    """Train only this variant."""
     tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
-    """Tune an option for each variant before it is trained, with the same number of trials, as by
-    tlite tune: --tune-each learning-rate 1e-4..1e-1."""
+    """Before training, tune an option for each variant by itself, as tlite tune does, with the same
+    number of trials: --tune-each learning-rate 1e-4..1e-1."""
     trials: int | None = None
-    """Number of points that --tune-each tries for each variant; None: 8."""
+    """Number of trials of --tune-each for each variant; None: 8."""
     tuning_seeds: int | None = None
-    """Number of seeds of each of its trials: the experiment's --seed + 10,000, + 10,001, ...; None:
-    3."""
+    """Number of seeds of each trial of --tune-each: the experiment's --seed + 10000, + 10001, ...;
+    None: 3."""
     profile: int = 0
     """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
@@ -219,12 +217,13 @@ class Resume(ResumeOptions):
     """Resume a run or a study from its last checkpoint."""
 
     steps: int | None = None
-    """New total number of steps; not for a cosine schedule. A wsd run whose learning rate decays
-    already stays as it is: a new run goes on from the step before the decay."""
+    """New total number of steps. cosine and linear schedules depend on the total, so only runs with
+    other schedules can be extended. A wsd run whose learning rate decays already is not changed: a
+    new run continues from its checkpoint before the decay."""
     run: Path | None = None
-    """Folder to create for this new run; None: runs/NAME/TIME."""
+    """wsd and --steps: folder to create for the new run; None: runs/NAME/TIME."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Study: failed variant to try again; may be repeated."""
+    """Study: failed variant to try again."""
     profile: int = 0
     """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
@@ -250,19 +249,19 @@ class Resume(ResumeOptions):
 class Tune(CreateOptions):
     """Try values of an experiment's options by successive halving, and print the best.
 
-    All values are trained a part of the steps, the better half of them further, and so on; a value
-    is dropped only if the 95 % interval of its difference from the best one says so. The
+    All values are trained for part of the steps, then the better half of them for more, and so on.
+    A value is dropped only if the 95 % interval of its difference from the best one excludes 0. The
     experiment's fields are options, too: `tlite train EXPERIMENT --help` lists them.
     """
 
     vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
     """Option and the values to try: a logarithmic range, as in --vary learning-rate 1e-4..1e-1, or
-    words, as in --vary norm layer rms. With several --vary values are tried together."""
+    words, as in --vary norm layer rms. Several --vary: combinations of their values are tried."""
     trials: int = 8
-    """Number of points to try: of a range evenly spaced in the logarithm; of several --vary all
-    combinations, or Sobol points if these are more."""
+    """Number of points to try: evenly spaced in the logarithm of a single range; all combinations
+    of words, if these are not more; else Sobol points."""
     tuning_seeds: int = 3
-    """Number of seeds of each trial: the experiment's --seed + 10,000, + 10,001, ..."""
+    """Number of seeds of each trial: the experiment's --seed + 10000, + 10001, ..."""
 
     def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
         from tlite.cli.overrides import read_experiments, read_search_space
@@ -297,15 +296,15 @@ class Plan:
     """Memory and time of a training step on devices that are not here."""
 
     devices: int = 0
-    """Number of devices; 0: all of the TPU, or one."""
+    """Number of devices; 0: all of --tpu, or 1 without it."""
     tpu: str | None = None
     """Compile for a TPU slice such as v5e:16x16 (needs the extra tpu); None: for CPU devices."""
     hardware: str | None = None
-    """v4, v5e, v5p, v6e, a100, h100 or h200: print the time at its peak; None: the TPU's."""
+    """v4, v5e, v5p, v6e, a100, h100 or h200: print a step's time on it; None: that of --tpu."""
     utilisation: float = 0.4
-    """Expected fraction of the peak."""
+    """Expected fraction of the hardware's peak FLOP/s (MFU)."""
     parameters: bool = False
-    """List each parameter with its shape, its type in products, its optimizer and decay."""
+    """List each parameter with its shape, dtype in products, optimizer and weight decay."""
 
     def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
         import jax
@@ -374,7 +373,10 @@ def newest_or_path(word: str, **settings: Any) -> Path:
 
 @dataclass(frozen=True)
 class Launch:
-    """Train as several processes on this machine."""
+    """Train as several processes on this machine.
+
+    A train command follows the options: `tlite launch -n 2 train EXPERIMENT [OPTIONS]`.
+    """
 
     processes: Annotated[int, arg(aliases=("-n",))] = 2
     """Number of processes."""
@@ -402,15 +404,15 @@ def run_launch(words: list[str]) -> NoReturn:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Token files of texts of any size: a corpus that an experiment trains on.
+    """Tokenize texts of any size into the files of a corpus, on which an experiment trains.
 
     The same command resumes after an interruption.
     """
 
-    source: Positional[str]
-    """Text file, JSON Lines (both also .gz), Parquet, a folder of these or of save_to_disk, or a
-    data set on the Hugging Face hub."""
-    folder: Positional[Path]
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """Text file, JSON Lines (both also .gz), Parquet, a folder of these or one written by
+    save_to_disk of datasets, or a data set on the Hugging Face hub."""
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")]
     """Folder to create."""
     tokenizer: str = "gpt2"
     """bytes, characters, bpe (learned from 50 megabytes of the training split; bpe:4000 sets the
@@ -422,7 +424,8 @@ class Prepare:
     subset: str = ""
     """Configuration of a data set on the hub, such as sample-10BT."""
     validation_fraction: float = 0.005
-    """Fraction for validation: the end of each text file, or documents by their hash."""
+    """Fraction for validation: the end of each text file; in other formats, documents chosen by
+    their hash."""
 
     def execute(self) -> None:
         from tlite.data.documents import Source
@@ -461,8 +464,12 @@ class Evaluate(EnsembleOptions, SearchOptions):
     split: Literal["validation", "training", "test"] = "validation"
     """Split of the data. Evaluate the test split once, at the end."""
     path: Path | None = None
-    """Text of a generator, also of a Hugging Face folder, or table with the columns of the run's
-    data, to evaluate instead."""
+    """File to evaluate on instead: a text for a generator or Hugging Face model, else a table with
+    the columns of the run's data."""
+    replica: int | Literal["all"] = 0
+    """0: the scores of all seeds; all: also those of their ensemble, the mean of their
+    probabilities. For a classifier the scores of each class are those of the model with this index,
+    or of the ensemble. A text in --path is scored by the first seed's model or the ensemble."""
 
     def execute(self) -> None:
         from tlite.runs import api
@@ -486,23 +493,23 @@ class Generate(EnsembleOptions):
     prompt: str | None = None
     """Start of the text; None: the experiment's prompt."""
     tokens: int = 500
-    """Number of tokens (characters, for most runs)."""
+    """Largest number of new tokens (characters, for most runs)."""
     temperature: float = 1.0
     """Sampling temperature: below 1 sharper, above 1 flatter; 0: always the most probable token."""
     top_k: int | None = None
     """Sample from the k most probable tokens only."""
     top_p: float | None = None
-    """Sample from the most probable tokens that sum to p."""
+    """Sample from the fewest most probable tokens whose probabilities sum to at least p."""
     min_p: float | None = None
     """Sample from the tokens at least p times as probable as the most probable."""
     greedy: bool = False
-    """Always the most probable token."""
+    """Always the most probable token, as with --temperature 0."""
     seed: int = 0
     """Seed of the first sample; sample i has seed + i."""
     samples: int = 1
     """Number of texts."""
     unknown: bool = False
-    """Read characters the model does not know as the unknown symbol."""
+    """Replace characters that the model does not know by its unknown symbol; else an error."""
 
     def __post_init__(self):
         # Outside of these limits float32 and int32 have 0, infinity, or another number.
@@ -569,7 +576,7 @@ def encode_prompt(tokenizer: Any, prompt: str | None, unknown: bool) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Classify(EnsembleOptions):
-    """Class of each text, with probabilities; without texts of each line of standard input."""
+    """Print each text's class, with probabilities; without TEXT read lines of standard input."""
 
     texts: Texts = ()
     """Texts to classify."""
@@ -615,14 +622,14 @@ def print_table(texts: list[str], rows: Any, classes: list[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(EnsembleOptions, SearchOptions):
-    """Translation of each text, or of each line of a file or of standard input."""
+    """Translate each text; without TEXT each line of the --input file or of standard input."""
 
     texts: Texts = ()
     """Texts to translate."""
     input: Path | None = None
     """File with a sentence per line."""
     max_length: int | None = None
-    """Maximum number of tokens of a translation; None: by the length of the source."""
+    """Largest number of tokens of a translation; None: 1.5 times the source's and 10 more."""
     n_best: int = 1
     """Number of translations of each text, with their scores."""
     format: Literal["text", "jsonl"] = "text"
@@ -702,7 +709,7 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
 
 @dataclass(frozen=True)
 class Compare:
-    """Differences of runs from the first: of their configs, and of their results, seed by seed."""
+    """Compare runs with the first: differences of configs, and of results, seed by seed."""
 
     folders: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN [RUN ...]")]
     """Run folders, the reference first; a study stands for its variants; latest is the newest."""
@@ -712,10 +719,10 @@ class Compare:
     """Format of what is printed."""
     smallest_effect: float | None = None
     """Smallest difference of interest, in the printed unit: print the number of seeds that detects
-    it in 80 of 100 studies."""
+    it in 80 of 100 studies (80 % power)."""
     match: Literal["steps", "flops", "seconds"] | None = None
-    """For runs at several numbers of steps: print the effective speedup, which is the reference's
-    steps, FLOPs or seconds over those at which a run reaches the reference's final loss."""
+    """For runs with several numbers of steps: print the effective speedup, the reference's steps,
+    FLOPs or seconds divided by those that a run needs to reach the reference's final loss."""
 
     def execute(self) -> None:
         import jax
@@ -747,13 +754,13 @@ class Follow:
 
 @dataclass(frozen=True, kw_only=True)
 class Export(RunOptions):
-    """Write a run's model to a folder that Hugging Face's transformers opens."""
+    """Write a run's model to a folder that Hugging Face's transformers reads."""
 
-    to: Positional[Path]
+    to: Annotated[Positional[Path], arg(metavar="FOLDER")]
     """Folder to create."""
     family: str | None = None
-    """gpt2, llama, gpt_neox, bert, marian, bart or t5; None: that of the folder the run started
-    from, or by its kind and components."""
+    """gpt2, llama, gpt_neox, bert, marian, bart or t5; None: that of the model it was fine-tuned
+    from, else the one that has its components."""
 
     def execute(self) -> None:
         from tlite.runs.models import export
@@ -803,7 +810,7 @@ class Experiments:
 class Runs:
     """List the runs, studies and tunings in a folder, newest first."""
 
-    folder: Positional[Path] = Path("runs")
+    folder: Annotated[Positional[Path], arg(metavar="[FOLDER]")] = Path("runs")
     """Folder of runs."""
 
     def execute(self) -> None:

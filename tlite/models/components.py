@@ -91,9 +91,10 @@ class Attention(
     bias: bool | None = None
     """Bias of the output layer; None: the model's `bias`."""
     query_key_norm: bool = False
-    """Norm each head's queries and keys."""
+    """Normalize each head's queries and keys (QK norm)."""
     windows: tuple[int, ...] = ()
-    """Sliding windows: block i attends to positions nearer than windows[i % len]; 0: no limit."""
+    """Sliding windows: block i attends to positions less than windows[i % len(windows)] away; 0: no
+    limit."""
     softcap: float | None = None
     """Bound scores by c tanh(score / c)."""
     scale: float | None = None
@@ -244,7 +245,7 @@ class Rotary(Positions, positive="base local_base"):
     base: float = 10_000.0
     """Rotary base θ."""
     local_base: float | None = None
-    """Base in blocks with a window, which are not scaled; None: `base`."""
+    """Base in blocks with a sliding window, without `scaling` (Gemma 3); None: as other blocks."""
     scaling: RotaryScaling | None = None
     """Scaling for longer contexts."""
 
@@ -285,11 +286,11 @@ class Embedding(Config, counts="type_vocab_size", positive="init_std", rates="wo
     """A table of vectors, one for each token."""
 
     init_std: float | None = None
-    """Standard deviation of the initial vectors; None: 0.02, or 1 / sqrt(D) with `scale`."""
+    """Standard deviation of the initial embeddings; None: 0.02, or 1 / sqrt(D) with `scale`."""
     scale: bool = False
     """Multiply by sqrt(D) before positions are added ("Attention is all you need", section 3.4)."""
     norm: bool = False
-    """Norm embeddings with their positions."""
+    """Normalize the embeddings after positions are added (BERT)."""
     type_vocab_size: int = 0
     """Rows of a table of token types (BERT), the first of which is added to every embedding."""
     word_dropout: float = 0.0
@@ -349,11 +350,12 @@ class Block(Config):
     """
 
     pre_norm: bool = False
-    """Norm before each layer, and after the last block, instead of after each layer."""
+    """Normalize the input of each layer, and the output of the last block, instead of each sum
+    x + layer(x)."""
     output_norms: bool = False
-    """Norm each layer's output too, before it is added (Gemma 2)."""
+    """Normalize each layer's output, too, before it is added (Gemma 2)."""
     first_norm: bool = True
-    """The first block's attention has a norm."""
+    """False: the first block's attention has no norm."""
     attention: Attention | Callable | None = dataclasses.field(
         default=None, metadata={"option": False}
     )

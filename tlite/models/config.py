@@ -156,7 +156,7 @@ class TransformerConfig(
     positions: PositionsField = component("positions", Learned())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
     attention: AttentionField = component("attention", Attention())
-    """Attention layer."""
+    """Attention layer; a word sets its `function`."""
     feed_forward: FeedForwardField = component("feed_forward", FeedForward())
     """Feed-forward layer."""
     norm: NormField = component("norm", Norm())

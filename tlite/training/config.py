@@ -73,30 +73,30 @@ class UpdateConfig(
     steps: int = 5000
     """Number of parameter updates."""
     batch_size: int = 32
-    """Examples per micro-batch; of a translator tokens, padding included."""
+    """Examples per micro-batch, on all devices together; for a translator tokens, with padding."""
     gradient_accumulation_steps: int = 1
-    """Micro-batches whose gradients are summed into one update."""
+    """Micro-batches per update; the loss is the mean over the targets of all of them."""
     per_device_batch_size: int = 0
-    """Largest number of examples per device at once: the update, whose size stays, is split into
-    equal micro-batches of at most this size. 0: batch_size and gradient_accumulation_steps."""
+    """Largest micro-batch per device: the batch_size * gradient_accumulation_steps examples of an
+    update are split into equal micro-batches of at most this size. 0: as these two options say."""
     learning_rate: float = 1e-3
     """Learning rate; its peak if the schedule decays or warms up."""
     schedule: str | Callable = word_field("constant", resolve_schedule, SCHEDULES)
-    """Factor of the learning rate by step: constant, cosine, linear, inverse_sqrt, wsd (constant,
-    then a linear decay over the last decay_fraction of the steps), or a function of the step whose
-    largest value is about 1, such as optax.cosine_decay_schedule(1.0, 5000)."""
+    """Schedule of the learning rate: constant, cosine, linear, inverse_sqrt, wsd (constant, then a
+    linear decay over the last decay_fraction of the steps), or a function of the step that returns
+    a factor of learning_rate, at most about 1, such as optax.cosine_decay_schedule(1.0, 5000)."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly from 0; the schedule begins after them."""
     decay_fraction: float = 0.2
     """Schedule wsd: share of the steps over which the learning rate decays."""
     final_learning_rate: float = 0.0
-    """Schedules cosine, linear and wsd: learning rate that the decay reaches after the last step,
-    as a fraction of its peak; the last step's is one step of the decay above it."""
+    """Schedules cosine, linear and wsd: final learning rate, as a fraction of its peak. The decay
+    reaches it after the last step, whose own learning rate is a little higher."""
     optimizer: Optimizer = word_field(AdamW(), resolve_optimizer, OPTIMIZERS)
     """adamw, muon (matrices of blocks, AdamW for the rest), lion (needs about a third of the
     learning rate), sgd, adafactor, schedule_free; or a function of the learning rate that returns
     an optax GradientTransformation, such as optax.sgd or
-    partial(optax.adamw, weight_decay=0.0); its own weight decay is in place of the next field."""
+    partial(optax.adamw, weight_decay=0.0). If it decays weights itself, weight_decay must be 0."""
     weight_decay: float = 0.0
     """Decoupled weight decay, of matrices and embeddings only."""
     clip_norm: float | None = None
@@ -120,9 +120,10 @@ class UpdateConfig(
     names. They are always trained, and merged into the matrices when a model is loaded or exported:
     --low-rank "*.query.* *.value.*" --low-rank.rank 4."""
     ema: float | None = None
-    """Decay d of an exponential moving average of the trained arrays, which is validated as
-    ema_loss, ema_accuracy and so on. After step t theta_i has the weight d^(t - i), divided by the
-    sum of all (Polyak and Juditsky 1992); the initial values have none. None: no average."""
+    """Decay d of an exponential moving average of the trained parameters, which is validated as
+    ema_loss, ema_accuracy and so on. It is corrected for bias: after step t the parameters of step
+    i have the weight d^(t - i), divided by the sum of all weights, and the initial values have none
+    (Polyak and Juditsky 1992). None: no average."""
 
 
 @dataclass(frozen=True)
@@ -143,29 +144,30 @@ class TrainingConfig(
         "average_loss", "average_accuracy", "average_bleu", "average_exact_match",
     ] = "loss"  # fmt: skip
     """Validation metric that selects the best checkpoint (bleu, exact_match: translators only).
-    With one of an average, `ema` or `average_last`, the best checkpoint is that average."""
+    ema_... and average_... need ema and average_last; the best checkpoint is then the average."""
     patience: int = 0
     """Stop after this many validations without a better one; 0: never."""
     max_to_keep: int = 2
-    """Number of most recent checkpoints to keep beside the best one (they can be averaged)."""
+    """Number of most recent checkpoints to keep beside the best one; --checkpoint average of
+    tlite evaluate and others averages them."""
     average_last: int = 0
-    """Validate the mean of the parameters of so many last checkpoints, which are kept, as
+    """Validate the mean of the parameters of this many last checkpoints, which are kept, as
     average_loss, average_accuracy and so on. 0: no mean is validated."""
     seed: int = 0
     """First seed of parameters, batches and dropout."""
     seeds: int = 1
     """Number of seeds trained side by side in one program: seed, seed + 1, ..."""
     precision: Literal["float32", "mixed", "auto"] = "float32"
-    """Operands of matrix products: float32 (on a GPU, too, not TF32) or "mixed", bfloat16 with
-    float32 sums; "auto" is mixed on GPUs, TPUs and CPUs with bfloat16 products."""
+    """Operands of matrix products: float32 (not TF32, on GPUs too), "mixed" (bfloat16 with float32
+    sums), or "auto": mixed on GPUs, TPUs and CPUs with bfloat16 products, else float32."""
     sharding: Literal["auto", "data_parallel", "fsdp"] = "auto"
-    """data_parallel: all parameters on every device; fsdp: each large array divided over them;
-    "auto": fsdp from 268 million parameters on."""
+    """data_parallel: all parameters on every device; fsdp: each large array divided over the
+    devices; "auto": fsdp from 268 million parameters on."""
     evaluate_every: int = 500
     """Steps between validations; each saves a checkpoint."""
     save_every_minutes: float = 0.0
-    """Minutes after which a checkpoint is saved between validations; it is deleted by the next
-    save. 0: only at validations."""
+    """Minutes after which a checkpoint is also saved between validations, to resume from; the next
+    one replaces it. 0: only at validations."""
     log_norms: bool = False
     """Log gradient norm, parameter norm and update-to-parameter ratio of every step."""
 
