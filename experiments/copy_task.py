@@ -1,8 +1,8 @@
-"""Write a sequence of letters again; `--reverse` backwards. Nothing to download.
+"""Copy a sequence of letters, or write it backwards (`--reverse`); nothing to download.
 
 command   make copy
-time      2 min 18 s, beside other work
-result    100.0 % of 1,000 held-out sequences to the letter
+time      2 min 18 s, while other work ran
+result    100.0 % of 1,000 held-out sequences are copied without an error
 """
 
 from tlite.data import CopyTask

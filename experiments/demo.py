@@ -1,4 +1,4 @@
-"""A minute of training on the text that every Python carries; nothing to download.
+"""A minute of training on the help texts of Python itself; nothing to download.
 
 command   make demo
 time      1 min 31 s in a fresh clone, with the installation

@@ -1,8 +1,8 @@
 """A generator of text in one file, from `tlite.functional` and optax alone: copy it and change it.
 
-Model and setting are the demo's, in float32: pre-norm blocks with rotary positions, GELU and a tied
-output layer, trained by AdamW on Python's help topics (`pydoc_data.topics`). Seeds are trained side
-by side. The folder that it writes is compared with other runs on the same text:
+Model and hyperparameters are the demo's, in float32: pre-norm blocks with rotary positions, GELU
+and a tied output layer, trained by AdamW on Python's help topics (`pydoc_data.topics`). Seeds are
+trained side by side. `tlite compare` compares the folder that it writes with runs on the same text:
 
     python experiments/one_file.py runs/one_file --steps 4000 --seeds 3
     tlite compare runs/one_file runs/demo/TIME
@@ -29,7 +29,7 @@ from tlite.data import BuiltinText
 
 CONTEXT, WIDTH, HEADS, BLOCKS = 64, 64, 4, 3
 BATCH, LEARNING_RATE, WARMUP = 32, 3e-3, 100
-STEPS_PER_CALL, SAMPLE = 50, 300
+STEPS_PER_CALL, SAMPLE_LENGTH = 50, 300
 INITIAL_VALUES, BATCHES = range(2)  # purposes of random numbers
 TEXT = BuiltinText()
 
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 class Model(NamedTuple):
-    table: jax.Array  # (V, D), of the embedding and of the output layer
+    table: jax.Array  # (V, D), shared by the embedding and the output layer
     blocks: tuple[Block, ...]
     norm: F.NormParameters
 
@@ -97,7 +97,7 @@ def logits_of(model: Model, tokens):
 
 
 def make_optimizer(steps: int) -> optax.GradientTransformation:
-    """AdamW with warm-up and a cosine decay to a tenth; matrices and the embedding decay."""
+    """AdamW with warm-up and a cosine decay to a tenth; no weight decay of biases and norms."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, LEARNING_RATE, min(WARMUP, steps // 10), steps, 0.1 * LEARNING_RATE
     )
@@ -112,7 +112,7 @@ def mean_loss(model: Model, windows):
 
 
 def purpose_key(seed, purpose: int):
-    """Return a key; `split` and `fold_in` of one and the same key would give equal numbers."""
+    """Return a key for one purpose: `split` and `fold_in` of the same key give equal keys."""
     return jax.random.fold_in(jax.random.key(seed), purpose)
 
 
@@ -129,7 +129,7 @@ def train_step(state, step, *, seed, tokens, optimizer):
 
 def train(tokens, vocabulary_size: int, steps: int, seeds: int):
     """Return the models, with a first axis of seeds, and the loss of each step (steps, seeds)."""
-    optimizer, numbers = make_optimizer(steps), jnp.arange(seeds)
+    optimizer, seed_numbers = make_optimizer(steps), jnp.arange(seeds)
 
     @jax.jit
     @jax.vmap
@@ -143,10 +143,10 @@ def train(tokens, vocabulary_size: int, steps: int, seeds: int):
         step = partial(train_step, seed=seed, tokens=tokens, optimizer=optimizer)
         return jax.lax.scan(step, state, steps)
 
-    state, losses = init(numbers), []
+    state, losses = init(seed_numbers), []
     for first in range(0, steps, STEPS_PER_CALL):
         chunk = jnp.arange(first, min(first + STEPS_PER_CALL, steps))
-        state, loss = train_steps(numbers, state, chunk)
+        state, loss = train_steps(seed_numbers, state, chunk)
         losses.extend(np.asarray(loss).T)
         if first % (10 * STEPS_PER_CALL) == 0:
             print(f"step {len(losses):,} of {steps:,}: loss {losses[-1].mean():.4f}", flush=True)
@@ -157,7 +157,10 @@ def train(tokens, vocabulary_size: int, steps: int, seeds: int):
 
 
 def evaluate(models, tokens) -> dict[str, np.ndarray]:
-    """Return sums of losses (S, N) and of targets (N,) of adjacent windows, each token once."""
+    """Return the loss (S, N) and the number of targets (N,) of each of N adjacent windows.
+
+    Losses are summed over a window; each token but the first is a target once.
+    """
     size = len(tokens) - 1
     padded = np.full(-(-size // CONTEXT) * CONTEXT + 1, -1, np.int32)
     padded[: len(tokens)] = tokens
@@ -176,7 +179,7 @@ def evaluate(models, tokens) -> dict[str, np.ndarray]:
 
 
 def generate(model: Model, prompt: list[int], number: int, seed: int = 0) -> list[int]:
-    """Return a prompt with sampled tokens; a plain loop without a cache."""
+    """Return the prompt followed by `number` sampled tokens; a plain loop without a cache."""
 
     @jax.jit
     def next_token(window, length, step):
@@ -266,9 +269,8 @@ def main() -> None:
     sizes = np.pad(sizes, (0, -len(sizes) % CONTEXT)).reshape(-1, CONTEXT).sum(1)
     save(options.folder, text, characters, losses, scores, sizes)
     first = jax.tree.map(lambda array: array[0], models)
-    print(
-        "".join(characters[token] for token in generate(first, [*map(int, validation[:8])], SAMPLE))
-    )
+    sample = generate(first, validation[:8].tolist(), SAMPLE_LENGTH)
+    print("".join(characters[token] for token in sample))
 
 
 if __name__ == "__main__":

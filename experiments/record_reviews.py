@@ -1,7 +1,7 @@
 """The stars of a review: `reviews` with a linear model of n-grams fitted first.
 
 command   make record-reviews   (five seeds)
-time      16 min for the five, of a machine shared with much other work
+time      16 min for the five, while much other work ran
 result    test accuracy 50.6 +- 1.1 %, all replicas together (--replica all) 51.8 %
           (TF-IDF + logistic regression 50.1; `reviews` 45.2, with --wide.bigrams 60000 48.0)
 """

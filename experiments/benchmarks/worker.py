@@ -1,4 +1,4 @@
-"""Protocol of a worker process: a line of JSON for each round that a line on stdin requests."""
+"""Worker process of a benchmark: each line on stdin requests a round, answered in JSON."""
 
 import json
 import sys
@@ -6,16 +6,20 @@ import time
 from collections.abc import Callable
 
 
-def serve(ready: dict, timed: Callable[[], dict]) -> None:
-    """Print that all is compiled and warm, then time one round for each line on stdin."""
+def serve(ready: dict, run_round: Callable[[], dict]) -> None:
+    """Print `ready`, as all is compiled and warm; then run and time a round per line on stdin.
+
+    Args:
+        run_round: waits for the device, and returns what is printed beside the seconds.
+    """
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         began = time.perf_counter()
-        result = timed()
+        result = run_round()
         seconds = time.perf_counter() - began
         print(json.dumps({"seconds": seconds, **result}), flush=True)
 
 
 def run_job(jobs: dict[str, Callable[[dict], None]]) -> None:
-    """Run the job and settings that the command line names: JOB '{"option": ...}'."""
+    """Run one of the jobs with options in JSON; the command line is JOB '{"option": ...}'."""
     jobs[sys.argv[1]](json.loads(sys.argv[2]))

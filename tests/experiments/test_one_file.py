@@ -23,8 +23,8 @@ class Text:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    settings = {"CONTEXT": 8, "WIDTH": 16, "HEADS": 2, "BLOCKS": 1, "BATCH": 8, "SAMPLE": 2}
-    settings["TEXT"] = Text()
+    settings = {"CONTEXT": 8, "WIDTH": 16, "HEADS": 2, "BLOCKS": 1, "BATCH": 8}
+    settings |= {"SAMPLE_LENGTH": 2, "TEXT": Text()}
     for name, value in settings.items():
         monkeypatch.setattr(one_file, name, value)
 
