@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
 from tests.helpers.runs import varied
-from tlite.comparison.curves import draw, plot_curves, plot_differences, spent
+from tlite.comparison.curves import draw, plot_curves, plot_differences, resource_used
 from tlite.comparison.results import compare_runs
 from tlite.models import LogisticConfig
 
@@ -51,7 +51,7 @@ def test_tokens_flops_and_minutes_rise_with_the_steps(two):
     run, steps = two.runs[0], np.array([10, 20, 30, 40])
     totals = {"tokens": 1280, "flops": 40 * run.flops_per_step, "minutes": run.minutes[-1]}
     for axis, total in totals.items():
-        np.testing.assert_allclose(spent(run, steps, axis), total * steps / 40)
+        np.testing.assert_allclose(resource_used(run, steps, axis), total * steps / 40)
 
 
 def test_unknown_numbers_are_not_drawn(tmp_path):

@@ -1,7 +1,8 @@
 """Scores by example: of texts, of pairs, or of blocks of a text's windows.
 
 Texts and pairs are independent examples. Windows of one text are not, since a scene continues in
-the next window: neighbouring windows form a block, and blocks are the examples (batch means).
+the next window: neighbouring windows form a block, and the blocks are the examples (the method of
+batch means).
 """
 
 import math
@@ -22,15 +23,15 @@ class PairedScores(NamedTuple):
     """Windows in a block, on average; 1 where examples are independent."""
 
 
-def new_examples(name: str) -> str:
-    """Return the population that an interval over examples is for."""
+def population_phrase(name: str) -> str:
+    """Return a phrase for the population to which an interval over examples generalizes."""
     return "new stretches of text like this one" if name == "text" else f"new {name}"
 
 
 def pair_scores(
     run: ExampleScores, reference: ExampleScores, metric: str, *, contiguous: bool
 ) -> PairedScores | None:
-    """Return the scores of two runs by example; None if they have other metrics or examples.
+    """Return the scores of two runs by example; None if a metric is missing or examples differ.
 
     Args:
         contiguous: True if examples are the windows of one text, which are grouped into blocks
@@ -53,7 +54,7 @@ def pair_scores(
 
 
 def scores_of_one_run(run: ExampleScores, metric: str) -> PairedScores | None:
-    """Return `pair_scores` of a run on a text and a reference of 0."""
+    """Return the scores of a run by block of its text, paired with a reference that scores 0."""
     zero = run._replace(sums=run.sums | {metric: np.zeros_like(run.sums[metric])})
     return pair_scores(run, zero, metric, contiguous=True)
 
@@ -63,7 +64,7 @@ def num_blocks(scores: Float[np.ndarray, "W"]) -> int:
 
     A block is twice as long as is best for the variance (`block_length`): an interval needs longer
     blocks than the estimate of a variance (Lazarus, Lewis, Stock and Watson 2018, "HAR inference").
-    There are at most sqrt(W), but 10 of short texts (Flegal and Jones 2010, "Batch means").
+    There are at most max(sqrt(W), 10) blocks (Flegal and Jones 2010, "Batch means"), at least 2.
     """
     windows = len(scores)
     most = max(math.isqrt(windows), min(windows, 10))
@@ -117,7 +118,10 @@ def sums_and_counts(
 def in_blocks(
     sums: Float[np.ndarray, "S W"], count: Float[np.ndarray, "W"], number: int
 ) -> Float[np.ndarray, "S N"]:
-    """Return scores of blocks with equal numbers of targets, by the middles of the windows."""
+    """Return the scores of `number` blocks with about equally many targets.
+
+    A window belongs to the block that contains its middle target.
+    """
     middle = (count.cumsum() - count / 2) / count.sum()
     block = (number * middle).astype(int)
     by_seed = [np.bincount(block, row, number) for row in sums]

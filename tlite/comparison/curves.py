@@ -14,7 +14,7 @@ from tlite.comparison.tables import clipped
 from tlite.pictures import LINE_STYLES, isolate_figures
 from tlite.pictures.labels import matplotlib_text
 
-MANY = 10  # runs from which on bands are fainter
+MAX_OPAQUE_BANDS = 10  # with more runs, bands are fainter
 MAX_LEGEND = 32  # characters of a label
 AXES = {
     "steps": "step",
@@ -45,8 +45,13 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     return images
 
 
-def spent(run: RunSummary, steps: Int[np.ndarray, "N"], what: str) -> Float[np.ndarray, "N"] | None:
-    """Return tokens or FLOPs of a model, or minutes of its run, at steps; None if unknown."""
+def resource_used(
+    run: RunSummary, steps: Int[np.ndarray, "N"], what: str
+) -> Float[np.ndarray, "N"] | None:
+    """Return the amount of a resource (of `AXES`) used up to each of `steps`; None if unknown.
+
+    Tokens and FLOPs are those of one model, minutes those of the run of all seeds.
+    """
     if what == "minutes":
         known = [0, *run.rates], [0.0, *run.minutes]
         return np.interp(steps, *known) if run.rates else None
@@ -55,7 +60,7 @@ def spent(run: RunSummary, steps: Int[np.ndarray, "N"], what: str) -> Float[np.n
 
 
 def plot_curves(results: Results, what: str) -> Figure | None:
-    """Plot the metric against the resource `spent`; None without validations.
+    """Plot the metric against a resource of `AXES`; None without validations.
 
     The y axis shows the values after the first third of the steps, so that differences at the end
     are visible.
@@ -63,13 +68,13 @@ def plot_curves(results: Results, what: str) -> Figure | None:
     shown, late = [], []
     for style, run in zip(cycle(LINE_STYLES), results.runs, strict=False):
         steps, values = run.curve(results.metric)
-        x = spent(run, steps, what)
+        x = resource_used(run, steps, what)
         if x is not None and len(x):
             shown.append((style, run, steps, x, results.metric.scale * values))
     if not shown:
         return None
     figure = Figure(figsize=(8, max(4.6, 0.2 * len(shown))), layout="constrained")
-    axes, alpha = figure.subplots(), 0.2 if len(shown) <= MANY else 0.06
+    axes, alpha = figure.subplots(), 0.2 if len(shown) <= MAX_OPAQUE_BANDS else 0.06
     third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
     for style, run, steps, x, values in shown:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
@@ -89,7 +94,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
 
 
 def plot_differences(results: Results) -> Figure:
-    """Plot the difference of each run from the first with its 95 % interval."""
+    """Plot the difference of each run from the reference with its 95 % interval."""
     runs, unit = results.intervals, results.metric.unit
     figure = Figure(figsize=(8, 1.3 + 0.3 * len(runs)), layout="constrained")
     axes = figure.subplots()
@@ -103,8 +108,8 @@ def plot_differences(results: Results) -> Figure:
     axes.set_yticks(range(len(runs)), labels)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     side = "left" if results.metric.lower else "right"
-    first = matplotlib_text(clipped(results.reference.label, MAX_LEGEND))
-    axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
+    reference = matplotlib_text(clipped(results.reference.label, MAX_LEGEND))
+    axes.set_xlabel(f"difference from {reference} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure
 

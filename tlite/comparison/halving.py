@@ -15,7 +15,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 def rungs(steps: int, num_values: int, reduction: int = 2) -> list[int]:
-    """Return the steps after which values are dropped: ..., steps / 4, steps / 2.
+    """Return the numbers of steps after which values are dropped: ..., steps / 4, steps / 2.
 
     Successive halving (Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016): each rung
     divides the number of values by `reduction` and multiplies the steps by it.
@@ -29,12 +29,12 @@ def survivors(
 ) -> list[Value]:
     """Return the values to train further, the best first.
 
-    These are the `num_kept` best, and each other one unless it is worse than the best by a 95 %
-    interval over seeds and examples: a value that only looks worse is not dropped.
+    These are the `num_kept` best, and every other value that is not significantly worse than the
+    best (`is_worse`).
 
     Args:
-        scores: losses by seed and example of each value, on the same seeds and examples; None or
-            a mean that is not finite: it has diverged, and is dropped.
+        scores: losses of each value, on the same seeds and examples. A value whose training
+            diverged (None, or a mean that is not finite) is dropped.
     """
     means = {value: np.mean(by_cell) for value, by_cell in scores.items() if by_cell is not None}
     ranked = sorted((v for v in means if np.isfinite(means[v])), key=means.__getitem__)
@@ -51,11 +51,11 @@ def survivors(
 def losses_by_example(
     scores: Mapping[Value, ExampleScores], *, contiguous: bool
 ) -> dict[Value, Float[np.ndarray, "S N"]]:
-    """Return the finite losses of each value by seed and example, for `survivors`.
+    """Return the losses by seed and example for `survivors`, without values that diverged.
 
     Args:
-        contiguous: True if examples are the windows of one text: these are grouped into equal
-            blocks, the fewest that a difference from the best value needs (`num_blocks`).
+        contiguous: True if examples are the windows of one text, which are grouped into as many
+            blocks as the smallest `num_blocks` of the differences from the best value.
     """
     finite = {value: s for value, s in scores.items() if np.isfinite(s.sums["loss"]).all()}
     tables = {value: sums_and_counts(s, "loss") for value, s in finite.items()}
@@ -69,10 +69,10 @@ def losses_by_example(
 
 
 def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
-    """True if the interval of the mean difference over seeds and examples is above 0.
+    """True if the 95 % interval of the mean difference over seeds and examples is above 0.
 
-    With a single seed the interval is over the examples alone; of a single seed and example there
-    is no interval, and so no evidence.
+    With a single seed the interval is over the examples alone; a single seed with a single example
+    has no interval: False.
     """
     if differences.size == 1:
         return False

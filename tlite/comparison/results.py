@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tlite.comparison.blocks import PairedScores, new_examples, pair_scores
+from tlite.comparison.blocks import PairedScores, pair_scores, population_phrase
 from tlite.comparison.comparable import common_metric, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.speedup import Entry, Match, fixed_decay_notes, speedups
@@ -172,7 +172,7 @@ def _notes_on_numbers(
     steps = {step for run, _ in pairs for step in common_steps(run, reference)}
     where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
     by_example, name = [d for _, d in pairs if d.examples], _examples_of(reference)
-    population = new_examples(name) if by_example else f"the same {name}"
+    population = population_phrase(name) if by_example else f"the same {name}"
     notes = [
         f"compared at {where}, not at the best checkpoint, which the same validation has chosen",
         f"95 % CI: for new seeds and {population}",

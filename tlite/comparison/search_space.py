@@ -10,7 +10,7 @@ from tlite.config import convert_value
 from tlite.errors import UserError
 
 Change = dict[str, Any]
-"""Values by dotted field."""
+"""Values of an experiment's fields by dotted name, as for `override`."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Range:
         return f"{self.low:g}..{self.high:g}"
 
     def point(self, fraction: float) -> float | int:
-        """Return low (high / low)^fraction: an integer of integers, else to three digits."""
+        """Return low (high / low)^fraction as an integer, or as a float of three digits."""
         if fraction in (0, 1):
             return self.high if fraction else self.low
         value = self.low * (self.high / self.low) ** fraction
@@ -47,8 +47,8 @@ def make_search_space(experiment: Any, fields: Mapping[str, Any]) -> SearchSpace
     """Return the search space of ranges (low, high) and lists of choices by dotted field.
 
     Raises:
-        UserError: there is no such field, a value does not fit it, it decides what a validation
-            measures, or there are fewer than two values.
+        UserError: there is no such field, a value does not fit it, its losses could not be
+            compared (another data set, say), or there are fewer than two values.
     """
     space = {}
     for name, values in fields.items():
@@ -67,7 +67,7 @@ def make_search_space(experiment: Any, fields: Mapping[str, Any]) -> SearchSpace
 
 
 def make_axis(experiment: Any, name: str, values: Any) -> Range | tuple:
-    """Return a `Range` of two numbers in a tuple, and a tuple of the choices in a list."""
+    """Return the `Range` of a tuple (low, high), or the tuple of choices of a list."""
     if not isinstance(values, tuple):
         choices = tuple(convert_value(experiment, name, value) for value in values)
         if len(choices) < 2:
@@ -114,10 +114,10 @@ def pick(axis: Range | tuple, fraction: float) -> Any:
 
 
 def describe_value(value: Any) -> str:
-    """Return a value as text: of a component its class's name."""
+    """Return a value as text; a component, as `to_dict` writes it, is its class's name."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(describe_value, value))
-    if isinstance(value, dict):  # as `to_dict` writes it
+    if isinstance(value, dict):
         return str(value.get("name", value.get("kind", value)))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -129,7 +129,7 @@ def describe_change(change: Change) -> str:
 
 
 def end_of_range_warnings(space: SearchSpace, change: Change, trials: int) -> list[str]:
-    """Return a sentence for each value at an end of its range: within half a step of points."""
+    """Return a sentence for each value within half the spacing of points of a range's end."""
     warnings = []
     for name, axis in space.items():
         if not isinstance(axis, Range):

@@ -17,16 +17,16 @@ def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str
         scores: by seed and example, or block of examples (`comparison.statistics.variance`).
         examples: name of the examples: texts, pairs, or "text" for blocks of one text.
     """
-    from tlite.comparison.blocks import new_examples  # SciPy is slow to import
+    from tlite.comparison.blocks import population_phrase  # SciPy is slow to import
     from tlite.comparison.statistics import Difference, variance
 
     seeds, number = scores.shape
     mean = Difference(scores.mean(), variance(scores), (seeds, seeds), examples=number)
     half_width, (by_seeds, by_examples) = mean.half_width, mean.half_widths_by_source
     if half_width is None:
-        return f"95 % for {new_examples(examples)}, with this seed: ± {by_examples:{style}}"
+        return f"95 % for {population_phrase(examples)}, with this seed: ± {by_examples:{style}}"
     parts = f"(seeds {by_seeds:{style}}, {examples} {by_examples:{style}})"
-    return f"95 % for new seeds and {new_examples(examples)}: ± {half_width:{style}} {parts}"
+    return f"95 % for new seeds and {population_phrase(examples)}: ± {half_width:{style}} {parts}"
 
 
 def accuracy_interval(right: Bool[np.ndarray, "M N"], examples: str) -> str:
