@@ -52,17 +52,18 @@ from tlite.training.step import TrainState
 MANIFEST = "manifest.json"
 DELETING = ".deleting"  # suffix of superseded checkpoints while they are removed
 EVERY_STEP = TrainingConfig(evaluate_every=1)
-CHUNK_BYTES = 2**26  # read at once for however small a part of an array
+CHUNK_BYTES = 2**26  # Orbax reads complete chunks, however small the part that is needed
 MISSING = FileNotFoundError, NotADirectoryError
 
 Trees = dict[str, dict[str, Any]]
 
 
 class Checkpoints(contextlib.AbstractContextManager):
-    """The latest scheduled checkpoints, the best one and the trunk, in one folder.
+    """The latest scheduled checkpoints, the best one and the trunk's, in one folder.
 
-    A checkpoint outside the schedule (after an interruption, by the clock, at the end) is kept
-    until the next one. Of several processes that train, all call the same methods.
+    The trunk is the step at which a WSD decay begins (`TrainingConfig.trunk`). A checkpoint outside
+    of the evaluation schedule (after an interruption, by the clock, at the end) is kept until the
+    next one. When several processes train, all of them must call the same methods.
 
     Args:
         config: `evaluate_every` is the schedule, `max_to_keep` the number of latest checkpoints
@@ -99,7 +100,7 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._writer.save(self.folder / str(step), args=arguments)
 
     def record_score(self, step: int, score: float) -> None:
-        """Write the score of a saved checkpoint; delete the previous best one if it is worse."""
+        """Write the score of a saved checkpoint; delete the checkpoints that it supersedes."""
         self.wait()
         with self._writing_errors():
             if is_process0():
@@ -107,12 +108,12 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._delete_superseded()
 
     def _delete_superseded(self) -> None:
-        """Delete all checkpoints but the last one and those of `_needed`."""
+        """Delete the intact checkpoints that are not `_needed`, neither now nor at the trunk."""
         if is_process0():
             scores = self.scores()
             steps = [*scores]  # damaged ones are not deleted
             needed, trunk = self._needed(scores, steps), self._config.trunk
-            if trunk in steps:  # a run that goes on from it has what it had then
+            if trunk in steps:  # a run may branch off there, and needs what was needed then
                 needed |= self._needed(scores, [s for s in steps if s <= trunk]) | {trunk}
             for step in {*steps} - needed:
                 path = self.folder / str(step)
@@ -120,9 +121,9 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._remove_unfinished()
 
     def _needed(self, scores: dict[int, float], steps: list[int]) -> set[int]:
-        """Return the last step, the latest scheduled ones, the best and those of the best mean."""
+        """Return the last step, the latest scheduled ones, the best and those of its average."""
         config = self._config
-        # The end of a run counts as unscheduled: it may be extended.
+        # The end of a run counts as unscheduled: the run may be extended.
         scheduled = [step for step in steps if step % config.evaluate_every == 0]
         latest = scheduled[-max(config.max_to_keep, config.average_last) :]
         needed = {*steps[-1:], *latest}
@@ -142,10 +143,10 @@ class Checkpoints(contextlib.AbstractContextManager):
 
     @contextlib.contextmanager
     def _writing_errors(self) -> Iterator[None]:
-        """Raise a `UserError` for what Orbax or the disk refuses; remove what is incomplete."""
+        """Raise a `UserError` if Orbax or the disk fails, and remove incomplete checkpoints."""
         try:
             if is_process0() and not self.folder.is_dir():
-                # Orbax would create it.
+                # Orbax would create the folder again.
                 raise UserError(f"{self.folder} was removed: nothing more can be saved there")
             yield
         except Exception as error:
@@ -190,20 +191,23 @@ class Checkpoints(contextlib.AbstractContextManager):
 
     def scores(self) -> dict[int, float]:
         """Return the scores of all checkpoints whose metrics are intact, oldest first."""
-        metrics = {s: read_signed(self.folder / str(s) / METRICS, s) for s in self._read_steps()}
+        steps = self._read_steps()
+        metrics = {s: read_checksummed(self.folder / str(s) / METRICS, s) for s in steps}
         return {step: content["score"] for step, content in metrics.items() if content}
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
-        """Return a step and its arrays; warn of a damaged checkpoint and use the nearest other.
+        """Return the step of an intact checkpoint, and its arrays.
 
-        Earlier checkpoints come first.
+        In place of a damaged checkpoint it is, with a warning, the nearest intact one before it, or
+        else after it.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
             step: the last one by default.
 
         Raises:
-            UserError: there is none, all are damaged, one can't be read or has other arrays.
+            UserError: there is no checkpoint, all are damaged, one can't be read, or its arrays
+                are not those of `abstract`.
         """
         leaves = jax.tree.leaves(abstract)
         is_distributed = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
@@ -231,8 +235,8 @@ class Checkpoints(contextlib.AbstractContextManager):
     ) -> dict[str, jax.Array]:
         """Return the mean of the parameters of several checkpoints.
 
-        Low-rank updates are merged first, as the product of the means of A and B is not the mean of
-        their products: the result has the last A, and B = 0.
+        Low-rank updates are first merged into their matrices, as the product of the means of A and
+        B is not the mean of their products. The result has the A of the last step, and B = 0.
 
         Args:
             abstract: shapes, types and shardings of the parameters by name.
@@ -256,7 +260,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         return {name: jax.device_put(mean[name], a.sharding) for name, a in abstract.items()}
 
     def _find_intact(self, step: int | None, trees: list[str]) -> int:
-        """Return the step nearest to `step` whose files of these trees are intact."""
+        """Return the last step up to `step` with intact `trees`, or else the first after it."""
         if not (steps := self._read_steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
@@ -273,8 +277,8 @@ class Checkpoints(contextlib.AbstractContextManager):
 
     def _is_intact(self, step: int, trees: Iterable[str]) -> bool:
         folder = self.folder / str(step)
-        manifests = {tree: read_signed(folder / tree / MANIFEST, step) for tree in trees}
-        if not read_signed(folder / METRICS, step) or None in manifests.values():
+        manifests = {tree: read_checksummed(folder / tree / MANIFEST, step) for tree in trees}
+        if not read_checksummed(folder / METRICS, step) or None in manifests.values():
             return False
         return all(
             has_hash(folder / tree / name, digest)
@@ -283,9 +287,9 @@ class Checkpoints(contextlib.AbstractContextManager):
         )
 
     def quarantine_damaged(self, step: int) -> None:
-        """Rename to `damaged-N` the checkpoints after the intact `step` and other damaged ones.
+        """Rename to `damaged-N` the checkpoints after `step`, and those without intact metrics.
 
-        Superseded ones that a kill has left are deleted.
+        Superseded ones that a killed process has left are deleted.
         """
 
         def quarantine() -> None:
@@ -318,21 +322,21 @@ class ManifestHandler(ocp.StandardCheckpointHandler):
     """Write a manifest beside the arrays."""
 
     def finalize(self, directory) -> None:
-        """Hash the files in process 0, when all processes have written, before the renaming."""
+        """Hash the files in process 0, after all processes have written and before the renaming."""
         super().finalize(directory)
         folder = Path(directory)
         files = {str(p.relative_to(folder)): sha256(p) for p in folder.rglob("*") if p.is_file()}
         step = int(folder.parent.name.partition(".")[0])  # of 500.orbax-checkpoint-tmp
-        replace_file(folder / MANIFEST, signed(step, {"files": files}))
+        replace_file(folder / MANIFEST, with_checksum(step, {"files": files}))
 
 
 def score_content(step: int, score: float) -> dict[str, Any]:
     """Return the content of the metrics file; JSON has no NaN."""
-    return signed(step, {"score": float(score) if math.isfinite(score) else NO_SCORE})
+    return with_checksum(step, {"score": float(score) if math.isfinite(score) else NO_SCORE})
 
 
-def signed(step: int, content: dict[str, Any]) -> dict[str, Any]:
-    """Add the step and a SHA-256 of all the rest."""
+def with_checksum(step: int, content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with the step, and a SHA-256 of both."""
     return (content := {"step": step} | content) | {"sha256": _digest(content)}
 
 
@@ -347,8 +351,8 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def read_signed(path: Path, step: int) -> dict[str, Any] | None:
-    """Return the content of a `signed` file; None if it is missing, damaged or of another step."""
+def read_checksummed(path: Path, step: int) -> dict[str, Any] | None:
+    """Return what `with_checksum` wrote; None if it is missing, damaged or of another step."""
     with reading_errors(path):
         try:
             content = json.loads(path.read_bytes())
@@ -383,7 +387,8 @@ def save_arguments(trees: Trees) -> dict[str, ocp.args.StandardSave]:
 def _copy_to_host(array: Any) -> Any:
     """Return a copy that Orbax can write while the array is donated.
 
-    An array divided over processes stays one; Orbax copies its shards at once, but not on a CPU.
+    An array divided over processes stays divided. Orbax copies its shards at once, but on a CPU it
+    does not: there the shards are copied here.
     """
     if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)

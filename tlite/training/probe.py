@@ -1,4 +1,4 @@
-"""Trial of a user's functions before a run: contracts, and finite numbers."""
+"""Trial calls of a user's functions before a run: do they keep their contract?"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -32,7 +32,7 @@ PARAMETERS = {
 
 
 def probe_training(config: Any) -> None:
-    """Try the optimizers, the schedule and the loss of a `TrainingConfig` that are not tlite's.
+    """Try the user-defined optimizers, schedule and loss of a `TrainingConfig`.
 
     Raises:
         UserError: one does not do what training needs; it is named with what it should be.
@@ -47,7 +47,7 @@ def probe_training(config: Any) -> None:
 
 
 def probe_init(config: Any, arrays: Mapping[str, Any]) -> None:
-    """Try the initializers of a `TrainingConfig` that are not tlite's.
+    """Try the user-defined initializers of a `TrainingConfig`.
 
     Args:
         arrays: all parameters by name, or their shapes; each initializer is tried on its smallest.
@@ -60,12 +60,12 @@ def probe_init(config: Any, arrays: Mapping[str, Any]) -> None:
         if by_array := inits.get(field):
             name = min(by_array, key=lambda name: arrays[name].size)
             shape, dtype = shape_in_block(name, arrays[name]), arrays[name].dtype
-            is_constant = field != "init"  # zeros for one array, say
-            _check(field, value, partial(_find_init_fault, value, shape, dtype, is_constant))
+            may_be_constant = field != "init"  # one group of arrays may begin at 0, say
+            _check(field, value, partial(_find_init_fault, value, shape, dtype, may_be_constant))
 
 
 def _check(field: str, value: Any, find_fault: Callable[[], str]) -> None:
-    """Raise a `UserError` that names a function if it has a fault, or raises an error."""
+    """Raise a `UserError` that names the function if it has a fault or raises an exception."""
     function = getattr(value, "func", value)
     name = getattr(function, "__name__", type(function).__name__)
     contract = f"it must be {CONTRACTS[field.rpartition('.')[2]]}"
@@ -73,10 +73,10 @@ def _check(field: str, value: Any, find_fault: Callable[[], str]) -> None:
         fault = find_fault()
     except jax.errors.ConcretizationTypeError as error:
         raise UserError(
-            f"{field} {name} is compiled with arrays of unknown values: use jnp.where in place of "
-            "if, and jnp in place of float, int and math"
+            f"{field} {name} is traced by jax.jit, where arrays have no values: use jnp.where in "
+            "place of if, and jnp in place of float, int and math"
         ) from error
-    except Exception as error:  # the user's code: of any type
+    except Exception as error:  # the user's code may raise any type
         message = (str(error).splitlines() or [""])[0]
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
         raise UserError(f"{field} {name} fails: {message}: {contract}") from error
@@ -103,7 +103,7 @@ def _find_optimizer_fault(optimizer: Callable) -> str:
     state = jax.jit(lambda p: optimizer(jnp.float32(1e-2)).init(p))(parameters)
     nodes = jax.tree.leaves(state, is_leaf=lambda a: isinstance(a, SCHEDULE_FREE))
     if any(isinstance(node, SCHEDULE_FREE) for node in nodes):
-        return "would be evaluated at another point than its average; say optimizer='schedule_free'"
+        return "would not be evaluated at its averaged parameters: set optimizer='schedule_free'"
     shapes = jax.tree.map(lambda a: (jnp.shape(a), jnp.result_type(a)), state)
     compiled, plain, first = jax.jit(step), (parameters, state), parameters
     for gradient in gradients:
@@ -125,20 +125,20 @@ def _find_optimizer_fault(optimizer: Callable) -> str:
 
 
 def _find_rate_fault(step: Callable, parameters: dict, state: Any, gradient: dict) -> str:
-    """Return a fault in the use of the learning rate; "": none."""
+    """Return a fault at a learning rate of 0 or in the direction of updates; "": none."""
     updates = {rate: step(parameters, state, gradient, jnp.float32(rate))[1] for rate in (0, 0.01)}
     if any(np.asarray(u).any() for u in updates[0].values()):
         return "does not use the learning rate: at a rate of 0 it changes parameters"
     for _ in range(20):
         parameters, moved, state = step(parameters, state, gradient, jnp.float32(0.01))
     if sum(float((u * gradient[n]).sum()) for n, u in moved.items()) >= 0:
-        return "does not descend: its updates have the direction of a constant gradient"
+        return "does not descend: its updates point along a constant gradient, not against it"
     return ""
 
 
 def _find_schedule_fault(config: Any) -> str:
-    """Return the first fault of a schedule over all steps of a run; "": none."""
-    last = max(config.steps - config.warmup_steps, 1) - 1  # it gets the steps since the warm-up
+    """Return the first fault of a schedule at up to 1,000 steps of a run; "": none."""
+    last = max(config.steps - config.warmup_steps, 1) - 1  # it counts from the warm-up's end
     steps = np.unique(np.linspace(0, last, min(last + 1, 1000)).astype(np.int32))
     if isinstance(value := config.schedule(steps[0]), str):
         return f"returns the text {value!r}, not a number"
@@ -179,7 +179,7 @@ def _find_loss_fault(loss: Callable) -> str:
     return ""
 
 
-def _find_init_fault(init: Callable, shape: tuple, dtype: Any, is_constant: bool) -> str:
+def _find_init_fault(init: Callable, shape: tuple, dtype: Any, may_be_constant: bool) -> str:
     """Return the first fault of an initializer on an array; "": none."""
     key, other_key = jax.random.split(jax.random.key(0))
     values, again, other = (np.asarray(init(k, shape, dtype)) for k in (key, key, other_key))
@@ -192,6 +192,6 @@ def _find_init_fault(init: Callable, shape: tuple, dtype: Any, is_constant: bool
     compiled = jax.jit(lambda key: init(key, shape, dtype))(key)
     if not (np.array_equal(values, again) and np.allclose(values, compiled, rtol=1e-4, atol=1e-6)):
         return "gives other values for the same key, or when it is compiled"
-    if np.array_equal(values, other) and not is_constant:
+    if np.array_equal(values, other) and not may_be_constant:
         return "gives the same values for each key, so that all seeds start alike"
     return ""

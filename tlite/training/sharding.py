@@ -33,8 +33,8 @@ MIN_SHARDED_SIZE = 2**16  # elements of an array; a smaller one is not worth an 
 def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mesh, list[str]]:
     """Return the mesh ("replica", "data"), and warnings about devices that it leaves unused.
 
-    Seeds are spread over the devices first, then the examples of a batch over "data", and the
-    parameters of a sharded model too. All processes contribute equally many devices.
+    Seeds are spread over "replica" first, then the examples of a batch over "data"; so are the
+    parameters of a sharded model. All processes contribute equally many devices.
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
@@ -66,11 +66,11 @@ def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mes
 def partition(
     shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
 ) -> dict[str, PartitionSpec]:
-    """Return the partition spec of each array by name, over "data".
+    """Return the partition spec of each array by name.
 
-    The mesh axis shards the array's longest divisible dimension. Arrays under 65,536 elements or
-    without a divisible dimension are replicated. The axis of stacked blocks is not sharded: a scan
-    reads one block after the other.
+    The mesh axis "data" shards an array's longest divisible dimension. Arrays under 65,536 elements
+    or without a divisible dimension are replicated. The axis of stacked blocks is not sharded: a
+    scan reads one block after the other.
     """
     specs = {}
     for name, array in shapes.items():
@@ -108,7 +108,7 @@ class DataParallel:
         return jax.tree.map(rows, batch)
 
     def constrain_batch(self, batch: PyTree) -> PyTree:
-        """Return the batch, of which `shard_map` has taken this device's rows already."""
+        """Return the batch as it is: `shard_map` has already taken this device's rows."""
         return batch
 
     def gather_params(self, parameters: dict) -> dict:
@@ -116,7 +116,7 @@ class DataParallel:
         return parameters
 
     def reduce_scatter_grads(self, gradient: dict) -> dict:
-        """Return the gradient of this device's rows; `psum` adds up all."""
+        """Return the gradient of this device's rows as it is; `psum` sums it over devices."""
         return gradient
 
     def psum(self, sums: PyTree) -> PyTree:
@@ -138,7 +138,7 @@ class DataParallel:
 
 @dataclass(frozen=True)
 class FSDP:
-    """The same methods for sharded parameters: sharding constraints of global arrays for XLA."""
+    """`DataParallel` for sharded parameters: sharding constraints on global arrays, for XLA."""
 
     mesh: Mesh
     specs: dict[str, PartitionSpec]
@@ -150,7 +150,7 @@ class FSDP:
     take_rows = constrain_batch
 
     def gather_params(self, parameters: dict) -> dict:
-        """Gather embedding tables: else XLA gathers the activations of the batch at a look-up."""
+        """Gather embedding tables; look-ups in a shard would make XLA gather the activations."""
         return {
             name: self._constrain(a, PartitionSpec()) if name.endswith("table") else a
             for name, a in parameters.items()
@@ -161,7 +161,7 @@ class FSDP:
         return {name: self._constrain(a, self.specs[name]) for name, a in gradient.items()}
 
     def psum(self, sums: PyTree) -> PyTree:
-        """Return the sums, which XLA has computed over global arrays."""
+        """Return the sums as they are: XLA has computed them over global arrays."""
         return sums
 
     all_gather = psum
@@ -171,7 +171,7 @@ class FSDP:
 
 
 def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
-    """Put arrays that every process holds in full on the mesh; those already there stay."""
+    """Place arrays that every process holds in full on the mesh; those already there stay."""
     sharding = NamedSharding(mesh, spec)
 
     def one(a):
@@ -185,12 +185,12 @@ def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
 
 
 def replicate(tree: PyTree, mesh: Mesh) -> PyTree:
-    """Put arrays on every device of the mesh; the devices of a CPU share one copy."""
+    """Place arrays on every device of the mesh; the devices of a CPU share one copy."""
     if mesh.local_devices[0].platform != "cpu":
         return put(tree, mesh, PartitionSpec())
 
     def one(a):
-        # XLA uses a host buffer without a copy if it is aligned as XLA's own.
+        # XLA uses a host buffer without a copy if it has the alignment of XLA's buffers.
         host = np.asarray(jax.device_put(a, mesh.local_devices[0]))
         sharding = NamedSharding(mesh, PartitionSpec())
         return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
@@ -205,10 +205,10 @@ def bytes_per_device(tree: PyTree) -> int:
 
 
 def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0) -> None:
-    """Raise if `what` needs more memory than is free, if that is known.
+    """Raise an error if `what` needs more memory than is free; nothing if that is unknown.
 
     Args:
-        needed: bytes per device; the devices of a CPU share its memory.
+        needed: bytes per device; devices of a CPU share the machine's memory.
         replicated: bytes of arrays from `replicate`, which a CPU holds once.
 
     Raises:
@@ -228,7 +228,7 @@ def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0
 
 @contextlib.contextmanager
 def out_of_memory(what: str) -> Iterator[None]:
-    """Turn a failed allocation into an `OutOfMemory`."""
+    """Turn a failed allocation into an `OutOfMemory` that names `what`."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
