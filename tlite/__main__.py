@@ -17,9 +17,10 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Call `tlite.cli.main` on the command line of this process; exit with its code."""
-    sys.unraisablehook = (handler := InterruptHandler()).report
+    sys.unraisablehook = (handler := InterruptHandler()).handle_unraisable
     try:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        # A background job of a shell script ignores SIGINT, and still has to.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, handler)
         prepare_streams()
         quiet_libraries()
@@ -30,14 +31,14 @@ def main() -> NoReturn:
     except BaseException:
         if not handler.interrupted:
             raise
-        code = report_interrupt()  # a KeyboardInterrupt, or an error that a library made of it
-    gc.freeze()  # else Python's last collections take most of a second
+        code = report_interrupt()  # a KeyboardInterrupt, or what a library raised in its place
+    gc.freeze()  # the garbage collection at exit would take most of a second
     sys.exit(code)
 
 
 def prepare_streams() -> None:
     """Open the null device for closed standard streams; replace characters they can't encode."""
-    # A file of the run must not get the number of a closed stream.
+    # A file of the run must not get the file descriptor of a closed stream.
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(number, True)
     os.close(number)
@@ -49,11 +50,11 @@ def prepare_streams() -> None:
 
 
 def quiet_libraries() -> None:
-    """Silence log lines of libraries about errors that they also raise, or about lost time only."""
+    """Silence log lines of libraries about errors that they also raise, or that only cost time."""
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
     for name in ("DATASETS_VERBOSITY", "HF_HUB_VERBOSITY"):
         os.environ.setdefault(name, "critical")
-    # Of the errors of a save one is raised, and asyncio logs the others.
+    # A failed save raises one of its errors, and asyncio logs the others.
     logging.getLogger("asyncio").addFilter(
         lambda record: not any(name in record.getMessage() for name in ("tensorstore", "orbax"))
     )
@@ -62,9 +63,9 @@ def quiet_libraries() -> None:
 
 
 class InterruptHandler:
-    """SIGINT handler: raises `KeyboardInterrupt`; ends the process the second time or in an import.
+    """SIGINT handler: raises `KeyboardInterrupt`; ends the process at the second signal.
 
-    An import may turn an exception into any other, or crash.
+    During an import the first signal ends it too: an import may replace the exception, or crash.
     """
 
     interrupted = False
@@ -78,11 +79,12 @@ class InterruptHandler:
         self.interrupted = True
         raise KeyboardInterrupt
 
-    def report(self, unraisable) -> None:
-        """Replace `sys.unraisablehook`: after a Ctrl-C objects that it cut short are not reported.
+    def handle_unraisable(self, unraisable) -> None:
+        """Handle an exception that Python can't raise, as in a `__del__` (`sys.unraisablehook`).
 
-        A `KeyboardInterrupt` in a `__del__`, say, ends the process; the training loop's is ignored:
-        the loop has noted its signal and stops by itself.
+        After a Ctrl-C such errors are not printed: the interruption causes them. This handler's own
+        `KeyboardInterrupt` ends the process; that of the training loop's handler is ignored, as the
+        loop has noted the signal and stops by itself.
         """
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             if self.interrupted:

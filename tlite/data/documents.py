@@ -2,7 +2,7 @@
 
 A unit is a stretch of a text file or of JSON Lines, a row group of Parquet, some rows of a saved
 data set, or a shard of one on the hub. Units depend on the source alone. A compressed file (.gz)
-can't be entered in the middle: it is one unit.
+can't be read from the middle: it is one unit.
 
 A text file is one document. A document is cut before the white space at the end of a line:
 tokenizers split there too, so the tokens are those of the whole.
@@ -41,12 +41,12 @@ from tlite.errors import UserError, printable
 
 UNIT_BYTES = 2**23
 UNIT_ROWS = 10_000  # of a saved data set
-CHUNK_SIZE = 2**18  # bytes of a text that are read at a time, and characters of a chunk
+CHUNK_SIZE = 2**18  # bytes of a text read at a time, and characters in a chunk of a document
 MAX_LINE_BYTES = 2**28  # of JSON Lines
 BATCH_ROWS = 64  # rows that are read at a time
 READABLE_FORMATS = "text", "json", "parquet"
 MAX_NAMES = 5  # skipped files that a warning names
-SAMPLED_UNITS = 16  # units, at even distances, that a tokenizer is trained on
+SAMPLED_UNITS = 16  # evenly spaced units that a tokenizer is trained on
 
 TrainingSplit = Literal["training", "validation"]
 
@@ -65,8 +65,8 @@ class Source:
     subset: str = ""
     """Configuration of a data set on the hub."""
     validation_fraction: float = 0.005
-    """Fraction for validation: the end of each text file, from a new line on; elsewhere the
-    documents whose hash is below it, so that copies are in one split."""
+    """Fraction of the validation split: the last lines of each text file; in other formats the
+    documents with a hash below it, so that duplicates are in the same split."""
 
 
 class Chunk(NamedTuple):
@@ -80,7 +80,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """Part of a source that is read at once; after each a preparation can resume."""
+    """Part of a source that is read at once; a preparation can resume after any unit."""
 
     name: str
     """Name of the file or data set."""
@@ -113,7 +113,7 @@ def list_units(source: Source, unit_bytes: int = UNIT_BYTES) -> list[Unit]:
 
 
 def source_fingerprint(source: Source, units: Sequence[Unit]) -> list[list[Any]]:
-    """Return name, size and modification time of each file, or the commit of a set on the hub."""
+    """Return name, size and modification time of each file, or a hub data set's commit."""
     paths = [Path(name) for name in dict.fromkeys(unit.name for unit in units)]
     if not os.path.lexists(paths[0]):
         return [[source.name, hub_commit(source.name, source.split)]]
@@ -123,9 +123,11 @@ def source_fingerprint(source: Source, units: Sequence[Unit]) -> list[list[Any]]
 
 
 def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
-    """Yield all texts, or about `num_bytes` of the training split to train a tokenizer on.
+    """Yield texts to train a tokenizer on.
 
-    These are the beginnings of up to 16 units at even distances over the source.
+    Args:
+        num_bytes: about this many bytes of the training split, from the beginnings of up to 16
+            evenly spaced units; None: all texts of both splits.
     """
     if num_bytes is None:
         yield from (chunk.text for unit in units for chunk in unit.read())
@@ -146,7 +148,7 @@ def split_documents(texts: Iterable[str], fraction: float) -> Iterator[Chunk]:
     """Yield documents with their splits; long ones are cut at ends of lines, empty ones left out.
 
     Args:
-        fraction: that of the validation split.
+        fraction: size of the validation split, relative to all documents.
     """
     for text in texts:
         split, begin = hash_split(text, fraction), 0
@@ -163,7 +165,7 @@ def split_documents(texts: Iterable[str], fraction: float) -> Iterator[Chunk]:
 
 
 def _readable_files(path: Path) -> list[Path]:
-    """Return the file, or the readable files of a folder by name; others are warned of."""
+    """Return the file, or the sorted readable files of a folder; a warning names the others."""
     if path.is_dir():
         all_files = sorted(p for p in path.rglob("*") if p.is_file())
         files = [file for file in all_files if format_of(file) in READABLE_FORMATS]
@@ -180,7 +182,7 @@ def _readable_files(path: Path) -> list[Path]:
 
 
 def _file_units(source: Source, files: list[Path], unit_bytes: int) -> list[Unit]:
-    due, units = 0.0, []  # bytes that validation lacks of the files so far
+    due, units = 0.0, []  # `due`: bytes of the files so far that validation has yet to get
     for file in files:
         if (format := format_of(file)) == "text":
             length = file.stat().st_size
@@ -214,7 +216,7 @@ def _row_unit(source: Source, name: str | Path, read_rows: Callable, *arguments:
 
 
 def _dataset_units(source: Source, is_saved: bool) -> list[Unit]:
-    """Return units of rows of a saved set, memory-mapped, or the shards of one on the hub."""
+    """Return units of rows of a saved, memory-mapped data set, or the shards of one on the hub."""
     dataset = open_dataset(source.name, source.split, not is_saved, source.subset)
     with dataset_errors(source.name, source.split):
         dataset = dataset.select_columns([source.field])
@@ -237,7 +239,8 @@ def _validation_start(path: Path, length: int, cut: int) -> int:
 def _text_units(path: Path, length: int, validation_start: int, unit_bytes: int) -> list[Unit]:
     """Return the units of a text file.
 
-    They begin before the white space at the end of a line, the validation split with a line.
+    A unit begins before the white space at the end of a line; the validation split begins with a
+    line.
     """
     borders, line = {0, validation_start, length}, 0
     with open_file(path) as file:
@@ -261,7 +264,7 @@ def _text_units(path: Path, length: int, validation_start: int, unit_bytes: int)
 
 
 def _next_line(file: io.BufferedIOBase, start: int) -> int:
-    """Seek the first line that begins at `start` or later, and return its position."""
+    """Seek to the first line that begins at `start` or later, and return its position."""
     file.seek(max(start - 1, 0))
     while start and (content := file.readline(CHUNK_SIZE)) and not content.endswith(b"\n"):
         pass
@@ -300,7 +303,7 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
             yield text
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        raise UserError(f"{path} is not UTF-8 text: byte {byte:#04x} after {position:,}") from error
+        raise UserError(f"{path} is not UTF-8 text: {byte:#04x} after byte {position:,}") from error
 
 
 def _json_rows(path: Path, field: str, start: int, stop: int) -> Iterator[tuple[Any, str]]:

@@ -1,4 +1,4 @@
-"""Logistic regression on vectors and bags of words; naive Bayes; averages of sentences."""
+"""Logistic regression on vectors and bags of words, naive Bayes, and averages over sentences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def parabolic_average(
 ) -> Float[Array, "*batch"]:
     """Return sum_s w_s p_s / sum_s w_s with w = (p - 1/2)^2: confident sentences weigh most.
 
-    16-bit probabilities are summed in float32. 1/2 if every weight is 0, or there is no sentence.
+    It is 1/2 if every weight is 0 or there is no sentence. 16-bit values are summed in float32.
     """
     centred = widen(probabilities) - 0.5
     weights = jnp.where(mask, jnp.square(centred), 0)

@@ -1,4 +1,4 @@
-"""Runs of a classifier: labelled texts, their tokens, and the report on a trained model."""
+"""Runs of a classifier: labelled texts, their tokens, pretraining, and reports on the model."""
 
 import dataclasses
 import itertools
@@ -44,8 +44,8 @@ from tlite.training.loop import fit
 from tlite.training.run_dir import RunDir
 from tlite.training.tasks import class_logits, classifier_task, in_batches
 
-CHUNK = 10_000  # texts that are encoded at a time
-ROWS = "wide.num_word_ngrams", "wide.num_character_ngrams"
+CHUNK_TEXTS = 10_000  # texts that are encoded at a time
+NGRAM_SIZES = "wide.num_word_ngrams", "wide.num_character_ngrams"
 
 
 class ClassifierRun(ExamplesRun):
@@ -111,7 +111,7 @@ class ClassifierRun(ExamplesRun):
     def training_data(self) -> Any:
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
-            tokenizer = tokenizer.without_ngrams()  # the transformer learns without n-grams
+            tokenizer = tokenizer.without_ngrams()  # `fit_ngrams` fits their weights
         return encode_examples(self.experiment, tokenizer, self.built.train)
 
     def batches(self, examples: Iterable[Example]):
@@ -141,7 +141,7 @@ class ClassifierRun(ExamplesRun):
         return np.stack([probabilities(model, tokens) for model in models]), step
 
     def print_report(self, means, parameters, step) -> None:
-        """Print the accuracy and the baseline's, and draw the curves."""
+        """Print the accuracies of the model and the baseline, and draw the learning curves."""
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.built.validation))
@@ -153,8 +153,8 @@ class ClassifierRun(ExamplesRun):
     ) -> None:
         """Print and draw accuracy, loss and the scores of each class on a split.
 
-        Precision, confusions and texts are those of one replica, or with "all" of the mean of the
-        replicas' probabilities, whose accuracy and loss are printed too.
+        Scores by class, confusions and texts are those of one replica, or with "all" those of the
+        ensemble, which averages the replicas' probabilities; its accuracy and loss are printed too.
         """
         check_packages("text", self.packages)
         index, ensemble = 0 if replica == "all" else replica, self.ensemble_name(replica)
@@ -182,7 +182,7 @@ class ClassifierRun(ExamplesRun):
     def draw(
         self, split: Split, examples: list[Example], labels, probabilities, confusions
     ) -> None:
-        """Draw an evaluation; with two classes also texts that have neither."""
+        """Draw an evaluation; with two classes also the texts that have neither of them."""
         from tlite import pictures  # matplotlib is slow to import
 
         classes, values = self.experiment.data.classes, [example.value for example in examples]
@@ -283,7 +283,7 @@ def encode_examples(
     """Return tokens and labels of the examples that have a class, encoded in chunks."""
     labelled = (example for example in examples if example.label is not None)
     chunks, labels = [], []
-    while chunk := list(itertools.islice(labelled, CHUNK)):
+    while chunk := list(itertools.islice(labelled, CHUNK_TEXTS)):
         chunks.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
         labels += [e.label for e in chunk]
     if not labels:
@@ -291,12 +291,12 @@ def encode_examples(
     longest = max(tokens.shape[-1] for tokens in chunks)  # the number of n-grams differs
     rows = np.full((len(labels), *chunks[0].shape[1:-1], longest), PADDING, np.int32)
     for number, tokens in enumerate(chunks):
-        rows[number * CHUNK :][: len(tokens), ..., : tokens.shape[-1]] = tokens
+        rows[number * CHUNK_TEXTS :][: len(tokens), ..., : tokens.shape[-1]] = tokens
     return rows, np.array(labels, np.int32)
 
 
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
-    """Return tokens (N, T), or (N, S, T) if sentences are scored alone."""
+    """Return tokens (N, T), or (N, S, T) if each sentence is scored alone."""
     length = experiment.model.context
     masked = experiment.padding == "mask" or experiment.init_from is not None
     pad_id = PADDING if masked else tokenizer.unknown_id
@@ -340,7 +340,7 @@ def _logits_of_batches(model, batches):
 
 
 def print_ensemble(name: str, probabilities: Float[np.ndarray, "M N C"], labels) -> None:
-    """Print accuracy and loss of the mean of all replicas' probabilities."""
+    """Print accuracy and loss of the ensemble, the mean of all replicas' probabilities."""
     mean = probabilities.mean(0)
     accuracy = 100 * (mean.argmax(-1) == labels).mean()
     true_class = np.stack([*probabilities, mean])[:, np.arange(len(labels)), labels]
@@ -367,7 +367,7 @@ def print_classes(label: str, classes: list[str], labels, predicted) -> np.ndarr
 
 
 def print_most_certain(label: str, classes: list[str], examples, labels, probabilities) -> None:
-    """Print the texts with the highest right and wrong probabilities, each text once."""
+    """Print the right and the wrong predictions with the highest probabilities, each text once."""
     predicted = probabilities.argmax(-1)
     for title, right in (("right", True), ("wrong", False)):
         print(f"\nmost certain {title} predictions{label}")
@@ -389,8 +389,8 @@ def print_most_certain(label: str, classes: list[str], examples, labels, probabi
 def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     """Train a generator on the run's texts and return its parameters by name.
 
-    "Improving language understanding by generative pre-training" (Radford et al. 2018), in small.
-    It is trained, or resumed, in the folder `pretraining` of the run.
+    This is "Improving language understanding by generative pre-training" (Radford et al. 2018) at a
+    small scale. The generator is trained, or resumed, in the folder `pretraining` of the run.
     """
     settings, data = run.experiment.pretraining, run.experiment.data
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
@@ -417,13 +417,13 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
 
 
 def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:
-    """Return the generator whose embedding and blocks a classifier of this config can take over."""
+    """Return the config of a generator with the embedding and the blocks of a classifier."""
     shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(TransformerConfig)}
     return GeneratorConfig(**shared | {"dropout": dropout}, head=LMHead(tied=True))
 
 
 def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
-    """Return how the generator is trained; its seed is the classifier's first."""
+    """Return the training config of the generator; its seed is the classifier's first seed."""
     return TrainingConfig(
         steps=settings.pretraining_steps,
         batch_size=settings.pretraining_batch_size,
@@ -440,7 +440,7 @@ def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
 
 
 def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
-    """Return all tokens of the texts (N,), with an unknown token after each text."""
+    """Return all tokens of the texts (N,); an unknown token marks the end of each text."""
     rows = tokenizer.encode_texts(texts)
     ends = np.full((len(rows), 1), tokenizer.unknown_id, rows.dtype)
     padded = np.concatenate([rows, ends], axis=1)
@@ -451,10 +451,10 @@ def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
 
 
 def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
-    """Return the numbers of n-grams of words and of characters, as sizes of the model."""
+    """Return the numbers of word and character n-grams by field of the model's config."""
     is_transformer = isinstance(experiment.model, ClassifierConfig)
     if not isinstance(tokenizer, NgramTokenizer):
-        return dict.fromkeys(ROWS, 0) if is_transformer else {}
+        return dict.fromkeys(NGRAM_SIZES, 0) if is_transformer else {}
     if not is_transformer:
         raise UserError("n-grams are added to a transformer: use --bigrams of this model instead")
     if experiment.sentences or experiment.model.wide.bigrams:
@@ -465,7 +465,7 @@ def num_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
     if not tokenizer.ngrams:
         raise UserError("no n-gram is frequent enough: lower --min-document-frequency")
     words = sum(is_word_ngram(ngram) for ngram in tokenizer.ngrams)
-    return dict(zip(ROWS, (words, len(tokenizer.ngrams) - words), strict=True))
+    return dict(zip(NGRAM_SIZES, (words, len(tokenizer.ngrams) - words), strict=True))
 
 
 def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
@@ -474,13 +474,13 @@ def fit_ngrams(run: ClassifierRun) -> dict[str, np.ndarray]:
 
     experiment, model = run.experiment, run.experiment.model
     tokens, labels = encode_examples(experiment, run.tokenizer, run.built.train)
-    first = model.vocabulary_size + model.wide.num_word_ngrams
-    sizes = [size for size in (first, model.wide.num_character_ngrams) if size]
+    num_words = model.vocabulary_size + model.wide.num_word_ngrams
+    sizes = [size for size in (num_words, model.wide.num_character_ngrams) if size]
     features = tokens[:, model.context :]
     weights, bias = fit_bags_of_words(
         features, labels, sizes, model.num_classes, experiment.ngram_l2
     )
-    parameters = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
-    parameters |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
+    parameters = {"word_ngrams.weights": weights[:num_words], "word_ngrams.bias": bias}
+    parameters |= {"character_ngrams.weights": weights[num_words:]} if len(sizes) > 1 else {}
     print(f"linear model of n-grams: features={sum(sizes):,}")
     return parameters

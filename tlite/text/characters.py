@@ -10,7 +10,7 @@ from tlite.text.tokenizer import END, Tokenizer, read_saved
 
 
 class CharTokenizer(Tokenizer):
-    """Characters to ids in code-point order; the last id is that of all unknown characters.
+    """Characters to ids in code-point order; the last id is shared by all unknown characters.
 
     Args:
         characters: known characters in any order, repeated or not.
@@ -112,7 +112,7 @@ class ByteTokenizer(Tokenizer):
 
 
 class NumberTokenizer(Tokenizer):
-    """Tokens of an unknown vocabulary: their text is their ids, separated by spaces."""
+    """Ids of an unknown vocabulary: as text, they are numbers separated by spaces."""
 
     kind = "numbers"
 
