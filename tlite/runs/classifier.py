@@ -254,7 +254,7 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
             "leave it out, or add texts"
         )
     if empty:
-        print(f"warning: {empty:,} of the training texts are empty and ignored", file=sys.stderr)
+        print(f"warning: {empty:,} of the training texts are empty", file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"a classifier needs two classes: {classes[0]!r} is the only class")
 
