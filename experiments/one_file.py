@@ -30,7 +30,7 @@ from tlite.data import BuiltinText
 CONTEXT, WIDTH, HEADS, BLOCKS = 64, 64, 4, 3
 BATCH, LEARNING_RATE, WARMUP = 32, 3e-3, 100
 STEPS_PER_CALL, SAMPLE_LENGTH = 50, 300
-INITIAL_VALUES, BATCHES = range(2)  # purposes of random numbers
+INITIAL_VALUES, BATCHES, SAMPLES = range(3)  # purposes of random numbers
 TEXT = BuiltinText()
 
 
@@ -183,7 +183,7 @@ def generate(model: Model, prompt: list[int], number: int, seed: int = 0) -> lis
 
     @jax.jit
     def next_token(window, length, step):
-        rng = jax.random.fold_in(jax.random.key(seed), step)
+        rng = jax.random.fold_in(purpose_key(seed, SAMPLES), step)
         return F.sample(rng, logits_of(model, window[None])[0, length - 1], temperature=0.8)
 
     tokens = list(prompt)

@@ -1,8 +1,12 @@
 """Points to try: evenly spaced, rounded, combined, or Sobol points; wrong input is named."""
 
 import math
+from functools import partial
 
+import optax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers.complaints import complaint
 from tlite.comparison.search_space import (
@@ -14,7 +18,7 @@ from tlite.comparison.search_space import (
 )
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import GeneratorConfig, Norm
 
 EXPERIMENT = GeneratorExperiment("x", BuiltinText(), model=GeneratorConfig(context=8))
 RATE = "training.learning_rate"
@@ -47,6 +51,22 @@ def test_choices_are_combined_if_there_are_few():
     assert len(points(fields, 3)) <= 3
 
 
+def test_names_of_functions_and_components_are_stable():
+    """A name with an address would make another tuning, and other folders, in each process."""
+    functions = [optax.sgd, partial(optax.adamw, b2=0.9, weight_decay=0)]
+    norms = [Norm(epsilon=1e-6), Norm(epsilon=1e-3)]
+    fields = {"training.optimizer": functions, "model.norm": norms}
+    first, *_, last = map(describe_change, points(fields))
+    assert first == "optimizer=sgd of optax norm=Norm(epsilon=1e-06)"
+    assert last == "optimizer=adamw of optax (b2=0.9, weight_decay=0) norm=Norm(epsilon=0.001)"
+
+
+@given(st.floats(1e-8, 1.0), st.floats(1.0001, 1e4), st.floats(0, 1))
+def test_rounded_points_stay_in_their_range(low, ratio, fraction):
+    axis = Range(low, low * ratio)
+    assert axis.low <= axis.point(fraction) <= axis.high
+
+
 def test_several_axes_are_sampled_once_in_each_eighth():
     sampled = points({RATE: (1e-4, 1e-1), "model.norm": ["layer", "rms"]}, 8)
     eighths = [int(8 * math.log(point[RATE] / 1e-4) / math.log(1000)) for point in sampled]
@@ -73,6 +93,7 @@ MISTAKES = {
     "data": ({"data.validation_fraction": (0.1, 0.2)}, 8, "can't be compared"),
     "steps": ({"training.steps": [10, 20]}, 8, "the same steps and seeds"),
     "one trial": ({RATE: (1e-3, 1.0)}, 1, "trials must be at least 2, not 1"),
+    "one point": ({"model.norm": ["rms", "rms"]}, 8, "a single point to try: norm=rms rms"),
     "nothing": ({}, 8, "name a field to tune"),
 }
 

@@ -395,8 +395,8 @@ def test_invalid_line_is_named(tmp_path, line, unit_bytes):
 
 
 FAULTS = [  # a file with a content, or a source with settings, and a part of the error
-    ("a.txt", b"fine\nbad \xff\n", "is not UTF-8 text"),
-    ("a.txt", b"cut \xc3", "is not UTF-8 text"),
+    ("a.txt", b"fine\nbad \xff\n", "is not UTF-8 text: 0xff at byte 9"),
+    ("a.txt", b"cut \xc3", "is not UTF-8 text: 0xc3 at byte 4"),
     ("a.txt", b"", "has no documents"),
     ("a.jsonl", b"", "has no documents"),
     ("a.jsonl.gz", b"plain", "is not a complete gzip file"),

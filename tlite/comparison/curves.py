@@ -124,7 +124,7 @@ def plot_speedups(results: Results) -> Figure:
         if entry.speedup and 0 < entry.speedup.value < np.inf:
             label += f": {entry.speedup.value:.2f}"
         axes.plot(x, y, marker="o", ms=5, label=label, **style)
-        if entry.speedup is None:
+        if entry is results.speedups[0]:
             axes.axhline(y[-1], color=style["color"], lw=0.8)
     budgets = sorted({steps for entry in results.speedups for steps in entry.budgets})
     axes.set_xscale("log")

@@ -3,11 +3,12 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from tlite.config import convert_value
 from tlite.errors import UserError
+from tlite.user_code import name_of
 
 Change = dict[str, Any]
 """Values of an experiment's fields by dotted name, as for `override`."""
@@ -32,7 +33,9 @@ class Range:
         if fraction in (0, 1):
             return self.high if fraction else self.low
         value = self.low * (self.high / self.low) ** fraction
-        return round(value) if isinstance(self.low, int) else float(f"{value:.3g}")
+        if isinstance(self.low, int):
+            return round(value)
+        return min(max(float(f"{value:.3g}"), self.low), self.high)
 
     def fraction(self, value: float) -> float:
         """Return the position of a value, from 0 at the low end to 1 at the high one."""
@@ -104,7 +107,7 @@ def sample_space(space: SearchSpace, trials: int) -> list[Change]:
         points = [tuple(map(pick, axes, row)) for row in sobol.tolist()]
     points = list({repr(point): point for point in points}.values())
     if len(points) < 2:
-        raise UserError(f"the range {axes[0]} has a single value")
+        raise UserError(f"there is a single point to try: {describe_change(space)}")
     return [dict(zip(space, point, strict=True)) for point in points]
 
 
@@ -114,11 +117,20 @@ def pick(axis: Range | tuple, fraction: float) -> Any:
 
 
 def describe_value(value: Any) -> str:
-    """Return a value as text; a component, as `to_dict` writes it, is its class's name."""
+    """Return a value as text, a component with the fields that are not its class's defaults.
+
+    One as `to_dict` writes it is its class's name.
+    """
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(describe_value, value))
     if isinstance(value, dict):
         return str(value.get("name", value.get("kind", value)))
+    if is_dataclass(value) and not isinstance(value, Range):
+        values = {f.name: v for f in fields(value) if (v := getattr(value, f.name)) != f.default}
+        settings = ", ".join(f"{name}={describe_value(v)}" for name, v in values.items())
+        return f"{type(value).__name__}({settings})"
+    if callable(value):
+        return name_of(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

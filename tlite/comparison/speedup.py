@@ -164,6 +164,8 @@ def speedups(
 ) -> list[Entry]:
     """Return the speedups of runs at several budgets over the reference's largest budget.
 
+    The reference's own entry is the first one.
+
     Args:
         match: unit of the budgets; seconds are those of training on the machine of each run.
 
@@ -185,7 +187,7 @@ def speedups(
     others = [run for group in groups for run in group.values() if run is not base_run]
     scores = scores_by_block([base_run, *others], metric)
     entries = []
-    for group in groups:
+    for group in sorted(groups, key=lambda group: group is not base):
         run, result = group[max(group)], None
         by_budget = {steps: scores[id(each)] for steps, each in group.items()}
         if group is not base:

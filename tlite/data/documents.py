@@ -303,7 +303,8 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
             yield text
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        raise UserError(f"{path} is not UTF-8 text: {byte:#04x} after byte {position:,}") from error
+        place = position + len(block) - len(error.object) + error.start
+        raise UserError(f"{path} is not UTF-8 text: {byte:#04x} at byte {place:,}") from error
 
 
 def _json_rows(path: Path, field: str, start: int, stop: int) -> Iterator[tuple[Any, str]]:

@@ -89,7 +89,7 @@ def unsharded_arrays(
     """Return the names of large arrays without a divisible dimension, which are replicated."""
     names = [name for name, spec in partition(shapes, mesh).items() if not any(spec)]
     sizes = {name: math.prod(shape_in_block(name, shapes[name])) for name in names}
-    return [name for name in names if sizes[name] >= MIN_SHARDED_SIZE and mesh.size > 1]
+    return [n for n in names if sizes[n] >= MIN_SHARDED_SIZE and mesh.shape["data"] > 1]
 
 
 @dataclass(frozen=True)
