@@ -40,7 +40,7 @@ experiment = GeneratorExperiment(
         learning_rate=6e-4,
         schedule="cosine",
         warmup_steps=2000,
-        final_learning_rate=0.1,
+        final_learning_rate_fraction=0.1,
         optimizer=AdamW(b2=0.95),
         weight_decay=0.1,
         clip_norm=1.0,

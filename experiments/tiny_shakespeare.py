@@ -30,7 +30,7 @@ experiment = GeneratorExperiment(
         learning_rate=1e-3,
         schedule="cosine",
         warmup_steps=100,
-        final_learning_rate=0.1,
+        final_learning_rate_fraction=0.1,
         optimizer=AdamW(b2=0.99),
         weight_decay=0.1,
         clip_norm=1.0,

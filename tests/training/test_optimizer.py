@@ -33,7 +33,11 @@ from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
 
 CONFIG = TrainingConfig(
-    steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, optimizer=AdamW(b2=0.99)
+    steps=100,
+    schedule="cosine",
+    warmup_steps=10,
+    final_learning_rate_fraction=0.1,
+    optimizer=AdamW(b2=0.99),
 )
 
 

@@ -89,7 +89,7 @@ class UpdateConfig(
     """Steps over which the learning rate rises linearly from 0; the schedule begins after them."""
     decay_fraction: float = 0.2
     """Schedule wsd: share of the steps over which the learning rate decays."""
-    final_learning_rate: float = 0.0
+    final_learning_rate_fraction: float = 0.0
     """Schedules cosine, linear and wsd: final learning rate, as a fraction of its peak. The decay
     reaches it after the last step, whose own learning rate is a little higher."""
     optimizer: Optimizer = word_field(AdamW(), resolve_optimizer, OPTIMIZERS)
@@ -173,7 +173,7 @@ class TrainingConfig(
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("final_learning_rate", "decay_fraction"):
+        for name in ("final_learning_rate_fraction", "decay_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
         if not 0 <= self.seed < 2**31 - self.seeds:

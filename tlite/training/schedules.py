@@ -20,13 +20,15 @@ def constant(config: Any) -> Callable:
 
 
 def cosine(config: Any) -> Callable:
-    """Half a cosine from 1 at the warm-up's end to `final_learning_rate` after the last step."""
-    return optax.cosine_decay_schedule(1.0, _decay_steps(config), alpha=config.final_learning_rate)
+    """Half a cosine from 1, at the warm-up's end, to `final_learning_rate_fraction`."""
+    return optax.cosine_decay_schedule(
+        1.0, _decay_steps(config), alpha=config.final_learning_rate_fraction
+    )
 
 
 def linear(config: Any) -> Callable:
-    """A line from 1 at the warm-up's end to `final_learning_rate` after the last step."""
-    return optax.linear_schedule(1.0, config.final_learning_rate, _decay_steps(config))
+    """A line from 1, at the warm-up's end, to `final_learning_rate_fraction`."""
+    return optax.linear_schedule(1.0, config.final_learning_rate_fraction, _decay_steps(config))
 
 
 def inverse_sqrt(config: Any) -> Callable:
@@ -38,11 +40,11 @@ def inverse_sqrt(config: Any) -> Callable:
 def wsd(config: Any) -> Callable:
     """1 until the last `decay_fraction` of the steps, then a line (warm-up, stable, decay).
 
-    The line falls from 1 at `decay_start` to `final_learning_rate` after the last step.
+    The line falls from 1 at `decay_start` to `final_learning_rate_fraction`.
     """
     decay = max(config.steps - config.decay_start, 1)
     begin = config.decay_start - config.warmup_steps
-    return optax.linear_schedule(1.0, config.final_learning_rate, decay, begin)
+    return optax.linear_schedule(1.0, config.final_learning_rate_fraction, decay, begin)
 
 
 def _decay_steps(config: Any) -> int:
