@@ -116,8 +116,8 @@ def test_only_labelled_examples_are_encoded_in_any_chunks(trained, monkeypatch):
     run = trained("binary")
     examples = [Example(t, v, {"1": 0, "3": None, "5": 1}[v]) for t, v in 3 * TEXTS]
     known = [e for e in examples if e.label is not None]
-    for chunk in (classifier.CHUNK, 1, 4, 12):
-        monkeypatch.setattr(classifier, "CHUNK", chunk)
+    for chunk in (classifier.CHUNK_TEXTS, 1, 4, 12):
+        monkeypatch.setattr(classifier, "CHUNK_TEXTS", chunk)
         tokens, labels = encode_examples(run.experiment, run.tokenizer, iter(examples))
         assert labels.tolist() == [e.label for e in known]
         np.testing.assert_array_equal(tokens, encode(run, [e.text for e in known]))
