@@ -162,9 +162,7 @@ class Entry(NamedTuple):
 def speedups(
     runs: Sequence[RunSummary], reference: RunSummary, metric: Metric, match: Match
 ) -> list[Entry]:
-    """Return the speedups of runs at several budgets over the reference's largest budget.
-
-    The reference's own entry is the first one.
+    """Return the speedups over the reference's largest budget; its own entry is the first one.
 
     Args:
         match: unit of the budgets; seconds are those of training on the machine of each run.
