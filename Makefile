@@ -181,7 +181,7 @@ scaling: .venv/core
 		else $(TLITE) train scaling --run $(STUDY) $(OPTIONS); fi
 	.venv/bin/python -m experiments.tools.scaling $(STUDY)
 
-# Six optimizers, each with a tuned learning rate: hours on two cores; resumes after a kill.
+# Six optimizers, each with a tuned learning rate: more than an hour; resumes after a kill.
 optimizers: .venv/core
 	.venv/bin/python -m experiments.tools.optimizer_study runs/optimizers
 

@@ -57,7 +57,7 @@ GROUPS = {
         "transformer": "options calls",
     },
 }  # fmt: skip
-# Without changes that fail any test, such as | or >> in place of + between floats.
+# Swaps that any test would detect are left out, such as | or >> in place of + between floats.
 SWAPS = """Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul BitAnd_BitOr BitXor_BitAnd
     RShift_LShift LShift_RShift Eq_NotEq NotEq_Eq Is_IsNot IsNot_Is Lt_LtE Lt_GtE LtE_Lt LtE_Gt
     Gt_GtE Gt_LtE GtE_Gt GtE_Lt Delete_USub Delete_Not"""
@@ -169,7 +169,7 @@ def main() -> None:
         mutants = draw_mutants(group, options.number, options.seed)
         all_tests = " ".join(sorted({name for tests, _ in mutants for name in tests.split()}))
         unchanged = MutationSpec(mutants[0][1].module_path, "core/NoOp", 0, (1, 0), (1, 1))
-        baseline = find_outcome(all_tests, unchanged, 3600, outcomes)
+        baseline = find_outcome(all_tests, unchanged, 3600, {})  # any module may have changed
         if baseline["outcome"] != "survived":
             sys.exit(f"tests of {group} fail without a change:\n{baseline['output']}")
         for tests, mutant in mutants:

@@ -236,10 +236,7 @@ def speed() -> list[str]:
 def plan() -> list[str]:
     rows = []
     for block in read("plan").split("$ ")[1:]:
-        command = block.partition("\n")[0].replace("--placement sharded", "--sharding fsdp")
-        command = command.replace("--mesh", "--devices")
-        if "64x4" in command:  # a mesh of two axes, which is no longer an option
-            continue
+        command = block.partition("\n")[0]
         batch = last(r"; (.* on a device at a time, .*)$", block)
         size = last(r"^  in all +(.*)$", block)
         exchanged = re.findall(r"^ +[\d,]+ ([a-z-]+) +(.* GiB)$", block, re.M)

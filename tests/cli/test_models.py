@@ -214,14 +214,14 @@ def test_the_best_translations_are_printed_with_their_scores(works):
     assert [line["text"] for line in lines] == LETTERS
     for line, best in zip(lines, plain, strict=True):
         assert list(line) == ["text", "translations"]
-        scores = [found["score"] for found in line["translations"]]
+        scores = [row["score"] for row in line["translations"]]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         assert line["translations"][0]["translation"] == best
     assert [row.split("\t") for row in rows] == [
-        [str(rank), f"{found['score']:.4f}", found["translation"], line["text"]]
+        [str(rank), f"{row['score']:.4f}", row["translation"], line["text"]]
         for line in lines
-        for rank, found in enumerate(line["translations"], 1)
+        for rank, row in enumerate(line["translations"], 1)
     ]
     narrow = records(works(f"translate {{translator}} {QUOTED} --beam 1 --format jsonl"))
     assert all(a["translations"][:1] != b["translations"] for a, b in zip(lines, narrow))  # noqa: B905
@@ -233,7 +233,7 @@ def test_unfinished_beams_are_not_printed(works, translator):
     size = config["experiment"]["model"]["vocabulary_size"]
     options = f"--max-length 1 --beam {size} --n-best {size}"
     (line,) = records(works(f"translate {{translator}} 'a b' {options} --format jsonl"))
-    assert [found["translation"] for found in line["translations"]] == [""]
+    assert [row["translation"] for row in line["translations"]] == [""]
     assert "inf" not in works(f"translate {{translator}} 'a b' {options}")
 
 

@@ -13,7 +13,7 @@ from tlite import models as M
 from tlite.data import TextFile, TinyShakespeare
 from tlite.runs.experiment_files import load_experiment
 
-TURNED = M.GeneratorConfig(
+ROTARY = M.GeneratorConfig(
     positions=M.Rotary(base=5.0, scaling=None),
     attention=M.Attention(num_kv_heads=2),
     norm=M.Norm(epsilon=1.0),
@@ -29,7 +29,7 @@ class Mine(TextFile):
 
 EXPERIMENTS = {
     "generator": E.GeneratorExperiment("generator"),
-    "turned": E.GeneratorExperiment("turned", model=TURNED),
+    "rotary": E.GeneratorExperiment("rotary", model=ROTARY),
     "classifier": E.ClassifierExperiment(
         "classifier", model=M.ClassifierConfig(pool=M.Pool("mean"))
     ),
@@ -42,8 +42,8 @@ READ = {
         "norm": M.Norm("rms", offset=1.0),
     },
     "generator --positions.base=7 --positions=rotary": {"positions": M.Rotary(base=7.0)},
-    "turned --model.norm.method rms": {"norm": M.Norm("rms", epsilon=1.0)},
-    "turned --attention mixed": {"attention": M.Attention("mixed", num_kv_heads=2)},
+    "rotary --model.norm.method rms": {"norm": M.Norm("rms", epsilon=1.0)},
+    "rotary --attention mixed": {"attention": M.Attention("mixed", num_kv_heads=2)},
     "generator --block pre_norm --block.no-pre-norm": {},
     "generator --attention.windows 0 8 --width 64": {
         "attention": M.Attention(windows=(0, 8)),
@@ -55,7 +55,7 @@ READ = {
     "generator --positions.scaling yarn --positions.scaling.factor 8 --positions rotary": {
         "positions": M.Rotary(scaling=M.RotaryScaling("yarn", factor=8.0))
     },
-    "turned --positions.scaling yarn --positions.scaling none": {},
+    "rotary --positions.scaling yarn --positions.scaling none": {},
     "classifier --pool.projection tanh --pool.projection.no-norm --wide.bigrams 60": {
         "pool": M.Pool("mean", M.Projection("tanh", norm=False)),
         "wide": M.Wide(bigrams=60),

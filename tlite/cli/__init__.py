@@ -196,7 +196,7 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
     if HELP & {*words}:
         settings["registry"] = _help_registry()
         if settings.get("add_help", True):
-            words = ["--help"]  # after arguments tyro leaves these out of the help
+            words = ["--help"]  # tyro omits arguments that are given from the help
     try:
         with contextlib.redirect_stderr(errors := io.StringIO()):
             return tyro.cli(kind, args=words, prog=program, return_unknown_args=True, **settings)

@@ -258,8 +258,8 @@ class Tune(CreateOptions):
     """Option and the values to try: a logarithmic range, as in --vary learning-rate 1e-4..1e-1, or
     words, as in --vary norm layer rms. Several --vary: combinations of their values are tried."""
     trials: int = 8
-    """Number of points to try: evenly spaced in the logarithm of a single range; all combinations
-    of words, if these are not more; else Sobol points."""
+    """Number of points to try. One range: evenly spaced in the logarithm. Words only: all
+    combinations, if there are at most this many. Otherwise: Sobol points."""
     tuning_seeds: int = 3
     """Number of seeds of each trial: the experiment's --seed + 10000, + 10001, ..."""
 

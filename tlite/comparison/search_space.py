@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from tlite.config import convert_value
@@ -119,14 +119,19 @@ def pick(axis: Range | tuple, fraction: float) -> Any:
 def describe_value(value: Any) -> str:
     """Return a value as text, a component with the fields that are not its class's defaults.
 
-    One as `to_dict` writes it is its class's name.
+    A component in the form that `to_dict` writes is described by its class's name alone.
     """
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(describe_value, value))
     if isinstance(value, dict):
         return str(value.get("name", value.get("kind", value)))
     if is_dataclass(value) and not isinstance(value, Range):
-        values = {f.name: v for f in fields(value) if (v := getattr(value, f.name)) != f.default}
+        values = {}
+        for field in fields(value):
+            is_made = field.default_factory is not MISSING
+            default = field.default_factory() if is_made else field.default
+            if repr(setting := getattr(value, field.name)) != repr(default):
+                values[field.name] = setting
         settings = ", ".join(f"{name}={describe_value(v)}" for name, v in values.items())
         return f"{type(value).__name__}({settings})"
     if callable(value):

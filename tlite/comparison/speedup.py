@@ -22,7 +22,7 @@ GRID = 401
 MAX_SCORES = 2**18
 """Scores (of budgets, seeds and examples) that are interpolated at once."""
 BUDGET_FIELDS = "steps", "evaluate_every", "save_every_minutes", "max_to_keep"
-"""Fields in which the runs of one variant may differ: none changes an update before the last."""
+"""Training fields in which runs of one variant may differ: the budget, validation and saving."""
 
 
 class Speedup(NamedTuple):

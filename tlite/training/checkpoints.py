@@ -108,7 +108,7 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._delete_superseded()
 
     def _delete_superseded(self) -> None:
-        """Delete the intact checkpoints that are not `_needed`, neither now nor at the trunk."""
+        """Delete intact checkpoints, except those needed now or at the trunk."""
         if is_process0():
             scores = self.scores()
             steps = [*scores]  # damaged ones are not deleted
@@ -121,7 +121,7 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._remove_unfinished()
 
     def _needed(self, scores: dict[int, float], steps: list[int]) -> set[int]:
-        """Return the last step, the latest scheduled ones, the best and those of its average."""
+        """Return the last step, the latest scheduled ones, the best, and those averaged in it."""
         config = self._config
         # The end of a run counts as unscheduled: the run may be extended.
         scheduled = [step for step in steps if step % config.evaluate_every == 0]

@@ -116,7 +116,8 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); return the new state and the means of the losses.
 
-    Sums over examples are divided once: for any devices and micro-batches.
+    Sums over all examples are divided by their count once, at the end, so the result does not
+    depend on the number of devices or micro-batches.
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
@@ -141,8 +142,8 @@ def train_step(
     accumulated = sum_over(gradient_of_micro_batch, config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
-    state, lengths = apply_gradient(config, state, gradient, step)
-    return state, {name: total / count for name, (total, count) in sums.items()} | lengths
+    state, norm_metrics = apply_gradient(config, state, gradient, step)
+    return state, {name: total / count for name, (total, count) in sums.items()} | norm_metrics
 
 
 def batch_gradient(
@@ -181,9 +182,9 @@ def apply_gradient(
     updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
     after = optax.apply_updates(trained, updates)
     ema = state.ema and update_ema(config.ema, state.ema, after, step)
-    lengths = norms(gradient, updates, trained) if config.log_norms else {}
+    norm_metrics = norms(gradient, updates, trained) if config.log_norms else {}
     parameters = state.parameters | after
-    return TrainState(parameters, slots, state.key, state.learning_rate, ema), lengths
+    return TrainState(parameters, slots, state.key, state.learning_rate, ema), norm_metrics
 
 
 def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[Array, dict]:
