@@ -7,10 +7,14 @@ from collections.abc import Callable
 
 
 def serve(ready: dict, run_round: Callable[[], dict]) -> None:
-    """Print `ready`, as all is compiled and warm; then run and time a round per line on stdin.
+    """Print `ready`, then run one round for each line on stdin and print its seconds.
+
+    Call this after compilation and a first round, which would distort the times.
 
     Args:
-        run_round: waits for the device, and returns what is printed beside the seconds.
+        ready: printed as JSON, to announce that rounds can be requested.
+        run_round: runs a round, waits until the device has finished, and returns a dictionary that
+            is printed together with the seconds.
     """
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:

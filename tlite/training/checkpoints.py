@@ -1,14 +1,15 @@
-"""Checkpoints of a run: a folder for each step, written completely or not at all.
+"""Checkpoints of a run: one folder per saved step, which is complete or absent.
 
-    500/parameters/      arrays (seeds, ...) by name in Orbax's format, and manifest.json
+    500/parameters/      Orbax's files of the arrays (seeds, ...), and manifest.json
         optimizer/       the same for the state of the optimizer
         ema/             the same for the moving average of the parameters, if there is one
-        metrics/metrics  JSON: the validation score
+        metrics/metrics  JSON with the validation score
 
-Orbax's `AsyncCheckpointer` writes in the background into a temporary folder and renames it at the
-end; superseded checkpoints are renamed before they are removed. Orbax loads a flipped byte without
-an error, so each manifest has the SHA-256 of every file, is written before the renaming, and is
-compared at loading. Reading waits for no other process.
+Orbax's `AsyncCheckpointer` writes a checkpoint in the background, into a temporary folder that gets
+its final name when it is complete. A superseded checkpoint is renamed before it is deleted, so a
+half-deleted one is never loaded. Orbax does not detect damaged files: `manifest.json` has the
+SHA-256 of each file of its folder, and `load` compares them. A process reads arrays without waiting
+for other processes.
 """
 
 import contextlib

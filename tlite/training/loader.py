@@ -1,8 +1,8 @@
 """Sources of batches: arrays on the devices, or batches that a thread prefetches.
 
 A batch is a function of (seed, step, row) alone, so that a resumed run sees the same batches.
-`batches(step, num_steps)` returns the arrays of one call of the compiled program; in the program
-`at_step` and `micro_batches` take a step's micro-batches from them.
+One call of the compiled program trains several steps: `batches(step, num_steps)` returns the arrays
+that it needs, and inside the program `at_step` and `micro_batches` select those of one micro-batch.
 """
 
 import abc
