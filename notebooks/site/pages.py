@@ -33,8 +33,9 @@ from tlite.training.config import UpdateConfig
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
-GUIDES = [ROOT / "notebooks" / "guides" / "README.md"]
-GUIDES += sorted(GUIDES[0].parent.glob("[a-z]*.md"))
+FOLDER = ROOT / "notebooks" / "guides"
+LISTED = re.findall(r"\((\w+\.md)\)", (FOLDER / "README.md").read_text("utf-8"))
+GUIDES = [FOLDER / name for name in ("README.md", *LISTED)]
 TABLE = ROOT / "notebooks" / "README.md"  # of equations and their functions
 DOCUMENTS = "README.md", "CHANGELOG.md", "experiments/RESULTS.md", "experiments/LOG.md"
 PACKAGE = griffe.load("tlite", search_paths=[ROOT])
@@ -177,6 +178,9 @@ def contracts() -> str:
         rows = (f"| `{slot}` | {plain(contract)} |" for slot, contract in contracts.items())
         sections += [f"## {title}", "\n".join(["| component | contract |", "| --- | --- |", *rows])]
     sections += ["## Checks before a run", f"::: tlite.models.custom.probe\n{options}"]
+    guide = FOLDER / "own_component.md"
+    example = re.search(r"^```python\n.*?^```", guide.read_text("utf-8"), re.S | re.M)[0]
+    sections += ["## Example", example, f"Explained in [the guide]({uri(guide)})."]
     return "\n\n".join(sections)
 
 
@@ -277,7 +281,8 @@ def default(field: dataclasses.Field, words: dict[str, Any]) -> str:
     is_component = dataclasses.is_dataclass(value)
     text = type(value).__name__.lower() if is_component else repr(value)
     text = next((word for word, preset in words.items() if preset == value), text)
-    return f"`{text[:24]}`"
+    short = text if len(text) <= 24 else f"{text[:23]}…"
+    return f'<code class="default">{plain(short)}</code>'
 
 
 def dashed(name: str) -> str:
