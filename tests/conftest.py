@@ -35,6 +35,7 @@ if not os.access(CACHE.parent, os.W_OK):  # a read-only checkout
     CACHE = Path(tempfile.gettempdir(), f"tlite-tests-{os.getuid()}")
 os.environ["XDG_STATE_HOME"] = str(CACHE / "state")
 jax.config.update("jax_num_cpu_devices", 4)
+os.environ["JAX_NUM_CPU_DEVICES"] = "1"  # of a process that a test starts: it compiles fastest
 # Compilation takes most of the time: do less of it, also in the processes that tests start. These
 # flags halve it; XLA aborts on unknown ones. test_real_optimisations.py and the attack do without.
 flags = ["--xla_cpu_parallel_codegen_split_count=1"]
@@ -50,7 +51,7 @@ SETTINGS = {
 for name, value in SETTINGS.items():
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
-jax.devices()  # starts JAX with four devices, before a command under test sets another number
+jax.devices()  # starts JAX, before a test changes the environment
 # Compiled programs consist of many small objects that stay: collect garbage less often.
 gc.set_threshold(50_000, 20, 50)
 
