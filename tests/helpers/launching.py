@@ -1,5 +1,6 @@
 """Start real processes, alone and with `tlite launch`."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tlite.distributed.launch import free_port
 from tlite.training.metrics import read_metrics
 
 EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
-SECONDS = 120  # longest wait, on a busy machine
+SECONDS = 600  # longest wait, on a busy machine
 
 
 class Running:
@@ -76,15 +77,16 @@ def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -
     return out
 
 
-def coordinated(command: str, *folders: Path) -> list[Running]:
-    """Start a command line without `tlite launch`, as one process in each folder."""
+def coordinated(command: str, *folders: Path) -> list[tuple[int, str, str]]:
+    """Run a command line without `tlite launch`, as one process in each folder, to the ends."""
     address, running = f"127.0.0.1:{free_port()}", []
-    for number, folder in enumerate(folders):
-        process = f" --coordinator {address} --processes {len(folders)} --process {number}"
-        words = (command + process * (len(folders) > 1)).split()
-        environment = {"JAX_NUM_CPU_DEVICES": "1"}
-        running.append(Running("tlite", *words, folder=folder, JAX_PLATFORMS="cpu", **environment))
-    return running
+    with contextlib.ExitStack() as stack:
+        for number, folder in enumerate(folders):
+            options = f"--coordinator {address} --processes {len(folders)} --process {number}"
+            words = f"{command} {options if folders[1:] else ''}".split()
+            process = Running("tlite", *words, folder=folder, JAX_PLATFORMS="cpu")
+            running.append(stack.enter_context(process))
+        return [process.end() for process in running]
 
 
 def assert_close(actual, expected):
