@@ -6,9 +6,9 @@ lists what was run.
 """
 
 import argparse
-import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -18,20 +18,18 @@ from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.attack.processes import Fault, make_environment
+from tests.attack import kills
+from tests.attack.processes import Fault
+from tests.attack.workspace import FILES, KINDS, Case, Workspace
 
 PARTS = "kills", "several", "study"
 
 
 def main() -> int:
     options = parse_options()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # a background job and its children ignore some
     folder = Path(tempfile.mkdtemp(prefix="tlite-attack-"))
-    # Before JAX is imported: forks of this process must be the program that users run.
-    environment = make_environment(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    from tests.attack.workspace import FILES, KINDS, Workspace
-
     for name, content in FILES.items():
         (folder / name).write_text(content)
     workspace = Workspace(folder, options.seed, tuple(options.kinds or KINDS))
@@ -51,7 +49,7 @@ def main() -> int:
     return bool(faults)
 
 
-def run_cases(workspace, options) -> list:
+def run_cases(workspace: Workspace, options: argparse.Namespace) -> list[Case]:
     """Run cases of the parts in turn, several at a time, until the time is over."""
     end = time.monotonic() + 60 * options.minutes
     numbers = iter([options.case]) if options.case is not None else count()
@@ -68,11 +66,8 @@ def run_cases(workspace, options) -> list:
     return results + [future.result() for future in running]
 
 
-def run_case(workspace, part: str, number: int):
+def run_case(workspace: Workspace, part: str, number: int) -> Case:
     """Run a case; delete its folder if it finds no fault."""
-    from tests.attack import kills
-    from tests.attack.workspace import Case
-
     rng = random.Random(f"{workspace.seed} {part} {number}")
     case = Case(workspace, workspace.new_folder(f"{part}-{number}"), rng)
     try:

@@ -60,8 +60,8 @@ def kill_repeatedly(case: Case, kind: str, least: int, most: int, *, several=Fal
     for num_left in reversed(range(rng.randint(least, most) + 1)):
         before, number = progress(run, reference), rng.choice(signals)
         arguments = case.workspace.train_arguments(kind, run)
-        arguments = [*LAUNCH * is_launched, *arguments, *HEARTBEAT * several]
-        process, moment = case.start(arguments, environment=environment), None
+        arguments = ["tlite", *LAUNCH * is_launched, *arguments, *HEARTBEAT * several]
+        process, moment = case.start(arguments, **environment), None
         if moments:
             wait, number, moment = moments.pop(0)
             wait(process, run)

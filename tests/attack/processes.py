@@ -1,11 +1,10 @@
 """Processes of tlite: started in an environment of their own, watched, killed and checked."""
 
-import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,53 +34,31 @@ def make_environment(folder: Path) -> dict[str, str]:
 
 
 class Process:
-    """A process of `tlite` with a command line, or of a function in a fork of this process.
+    """A process `python -m WORDS`; its stdout and stderr go to files in its working directory."""
 
-    Args:
-        folder: working directory; stdout and stderr go to files there.
-        call: function of the arguments, called in a fork that has imported tlite already.
-    """
-
-    def __init__(
-        self,
-        arguments: list[str],
-        folder: Path,
-        *,
-        call: Callable[[list[str]], int | None] | None = None,
-        environment: dict[str, str] | None = None,
-    ):
+    def __init__(self, words: list[str], folder: Path, environment: dict[str, str]):
         number = len(list(folder.glob("err-*")))
-        self.arguments = arguments
         self.err_path, self.out_path = folder / f"err-{number}", folder / f"out-{number}"
         self.code, self.seconds, self.start = None, 0.0, time.monotonic()
         with (folder / "commands").open("a") as log:
-            log.write(f"{number}: {' '.join(map(repr, self.arguments))}\n")
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if not self.pid:
-            with contextlib.suppress(BaseException):
-                self._run_child(folder, call, environment or {})
-            os._exit(99)
-
-    def _run_child(self, folder, call, environment) -> None:
-        os.chdir(folder)
-        os.environ.update(environment)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)  # background jobs ignore some of them
-        for number, path in enumerate(("/dev/null", self.out_path, self.err_path)):
-            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
-        os.closerange(3, 4096)
-        if call:
-            os._exit(_call(call, self.arguments))
-        os.execv(sys.executable, [sys.executable, "-m", "tlite", *self.arguments])
+            log.write(f"{number}: {' '.join(map(repr, words))}\n")
+        with self.out_path.open("w") as out, self.err_path.open("w") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *words],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        self.pid = self._process.pid
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the end, the condition or the time, whichever is first; True if it has ended."""
         deadline = time.monotonic() + seconds
         while self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
+            self.code = self._process.poll()
+            if self.code is not None:
                 self.seconds = time.monotonic() - self.start
             elif until() or time.monotonic() > deadline:
                 return False
@@ -103,9 +80,9 @@ class Process:
             self.kill()
             raise Fault(f"still running after {seconds:.0f} s")
 
-    def end(self, *codes: int, seconds: float = 300) -> "Process":
+    def end(self, *codes: int) -> "Process":
         """Wait for the end, check it, and return the process."""
-        self.finish(seconds)
+        self.finish()
         self.check(*codes)
         return self
 
@@ -118,11 +95,11 @@ class Process:
         return self.err_path.read_text(errors="replace")
 
     def check(self, *codes: int) -> None:
-        """Raise a `Fault` for a traceback, another exit code (allowed: 0 and 2), or no error line.
+        """Raise a `Fault` for a traceback, another exit code, or no error line.
 
         Exit code 2 comes with exactly one line of tlite, the last of stderr.
         """
-        err, codes = self.err, codes or (0, 2)
+        err = self.err
         lines = err.strip().splitlines() or [""]
         if any(trace in err for trace in TRACES):
             raise Fault(f"a traceback, exit code {self.code}: {lines[-1][:200]}")
@@ -133,21 +110,3 @@ class Process:
             raise Fault(f"exit code 2, but {sum(is_error)} errors: {lines[-1][:200]}")
         if "\x1b" in err:
             raise Fault("an escape sequence on stderr")
-
-
-def _call(call: Callable[[list[str]], int | None], arguments: list[str]) -> int:
-    """Call a function in a fork as Python calls a program; return the exit code."""
-    sys.argv = ["tlite", *arguments]
-    sys.stdin = os.fdopen(0, encoding="utf-8")
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8")
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
-    try:
-        code = call(arguments) or 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else bool(stop.code)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    return code

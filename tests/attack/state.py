@@ -1,7 +1,11 @@
-"""State of a run, to compare two runs: checkpoints bit by bit, and metrics without the speed."""
+"""State of a run, to compare two runs: checkpoints bit by bit, and metrics without the speed.
+
+As a program (argument: a run) print `checkpoints`.
+"""
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import jax
@@ -66,3 +70,7 @@ def metrics_files(run: Path) -> list[Path]:
     paths = [run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl"]
     existing = [path for path in paths if path.exists()]
     return existing or (sorted(run.glob("[!.]*/metrics.jsonl")) if is_study(run) else [])
+
+
+if __name__ == "__main__":
+    print(json.dumps(checkpoints(Path(sys.argv[1]))))

@@ -60,12 +60,12 @@ class Workspace:
     seed: int
     kinds: tuple[str, ...] = tuple(KINDS)
 
-    def start(self, arguments: list, folder: Path, **settings) -> Process:
-        environment = make_environment(self.folder) | settings.pop("environment", {})
-        return Process(arguments, folder, environment=environment, **settings)
+    def start(self, words: list[str], folder: Path, **environment: str) -> Process:
+        """Start `python -m WORDS` in a folder."""
+        return Process(words, folder, make_environment(self.folder) | environment)
 
     def train_arguments(self, kind: str, run: Path) -> list[str]:
-        """Return the arguments that resume this run, or create it."""
+        """Return the arguments of `tlite` that resume this run, or create it."""
         if run.exists():
             return ["train", "--resume", str(run)]
         return ["train", *KINDS[kind].format(folder=self.folder).split(), "--run", str(run)]
@@ -76,9 +76,9 @@ class Workspace:
         return folder
 
     def checkpoints(self, run: Path) -> dict:
-        """Return `state.checkpoints(run)`, computed in a fork: JAX starts no threads here."""
-        show = lambda _: print("\n" + json.dumps(state.checkpoints(run)))  # noqa: E731
-        return json.loads(self.start([], run.parent, call=show).end(0).out.splitlines()[-1])
+        """Return `state.checkpoints(run)`, computed in a process with the program of users."""
+        process = self.start(["tests.attack.state", str(run)], run.parent)
+        return json.loads(process.end(0).out.splitlines()[-1])
 
     def reference(self, kind: str) -> "Reference":
         """Return the undisturbed run of this kind; the first process to ask trains it."""
@@ -106,8 +106,8 @@ class Case:
     action: str = ""
     """What is being done, to be printed with a fault."""
 
-    def start(self, arguments: list, **settings) -> Process:
-        return self.workspace.start(arguments, self.folder, **settings)
+    def start(self, words: list[str], **environment: str) -> Process:
+        return self.workspace.start(words, self.folder, **environment)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ def make_reference(workspace: Workspace, kind: str, folder: Path) -> None:
 
     def start(run: Path) -> tuple[Process, float]:
         """Return a process at its first step, and the seconds until then."""
-        process = workspace.start(workspace.train_arguments(kind, run), folder)
+        words = ["tlite", *workspace.train_arguments(kind, run)]
+        process = workspace.start(words, folder)
         process.wait(300, lambda: bool(metrics_bytes(run)))
         return process, time.monotonic() - process.start
 
