@@ -82,7 +82,7 @@ def test_gradients_are_those_of_pytorch(name, edited):
         np.testing.assert_allclose(gradient, expected[n], rtol=0, atol=atol, err_msg=n)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen2", "gemma2", "gemma3"])
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "gemma3"])
 def test_greedy_generation(name):
     """16 tokens for prompts of two lengths, which transformers pads on the left."""
     hf_model, model = saved(name)[0], loaded(name)[0]
@@ -99,7 +99,7 @@ def test_greedy_generation(name):
     np.testing.assert_array_equal(generated, expected[:, 12:].numpy())
 
 
-@pytest.mark.parametrize("name", SEQ2SEQ)
+@pytest.mark.parametrize("name", ["marian", "bart", "t5"])
 def test_greedy_search(name):
     hf_model, (model, pretrained) = saved(name)[0], loaded(name)
     tokens, mask = batch(hf_model.config.pad_token_id)
