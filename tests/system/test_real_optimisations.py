@@ -39,6 +39,7 @@ def finish():
         return out
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_NUM_CPU_DEVICES", "2")
         for name in TEST_VARIABLES:
             patch.delenv(name)
         with forks() as tlite:
