@@ -4,8 +4,8 @@ A unit is a stretch of a text file or of JSON Lines, a row group of Parquet, som
 data set, or a shard of one on the hub. Units depend on the source alone. A compressed file (.gz)
 can't be read from the middle: it is one unit.
 
-A text file is one document. A document is cut before the white space at the end of a line:
-tokenizers split there too, so the tokens are those of the whole.
+Each split of a text file is one document. A document is cut before the white space at the end of a
+line: tokenizers split there too, so the tokens are those of the whole.
 """
 
 import codecs
@@ -254,7 +254,7 @@ def _text_units(path: Path, length: int, validation_start: int, unit_bytes: int)
         for block in _text_blocks(path, start, stop):
             yield Chunk(block, split, begins, False)
             begins = False
-        if stop == length:  # the file is one document
+        if stop in (validation_start, length):
             yield Chunk("", split, begins, True)
 
     return [
