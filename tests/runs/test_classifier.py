@@ -57,7 +57,8 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     rows = [("?", "5"), ("...", "1"), ("", "5"), (" \n", "1")]
     Run.create(make(rows, seeds=1, steps=1), tmp_path / "run").train()
     out, err = capsys.readouterr()
-    assert "warning: 2 of the training texts are empty" in err
+    for split in ("training", "validation"):
+        assert f"warning: 2 of the {split} texts are left out, as they are empty\n" in err
     assert "not fitted, as no word is in two texts" in out
 
 

@@ -65,7 +65,7 @@ class ClassifierRun(ExamplesRun):
     def build(cls, experiment: ClassifierExperiment, data: tuple[Iterable, Iterable]) -> Built:
         training, validation = data
         classes, init_from = experiment.data.classes, experiment.init_from
-        check_classes(training, classes)
+        check_classes(training, validation, classes)
         if experiment.sentences and len(classes) != 2:
             raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
         is_transformer = isinstance(experiment.model, ClassifierConfig)
@@ -238,23 +238,28 @@ class ClassifierRun(ExamplesRun):
         print(f"the linear model of n-grams alone: {split} accuracy {100 * right.mean():.1f} %")
 
 
-def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
-    """Warn of empty training texts.
+def check_classes(
+    training: Iterable[Example], validation: Iterable[Example], classes: list[str]
+) -> None:
+    """Warn of the number of empty texts, which have no class and are left out.
 
     Raises:
         UserError: there are fewer than two classes, or one has no training text.
     """
-    seen, empty = set(), 0
-    for example in examples:
-        seen.add(example.label)
-        empty += not example.text.strip()
-    if missing := [name for index, name in enumerate(classes) if index not in seen]:
-        raise UserError(
-            f"no text of the training split has the class {', '.join(missing)}: "
-            "leave it out, or add texts"
-        )
-    if empty:
-        print(f"warning: {empty:,} of the training texts are empty", file=sys.stderr)
+    for split, examples in (("training", training), ("validation", validation)):
+        seen, empty = set(), 0
+        for example in examples:
+            seen.add(example.label)
+            empty += example.label is None and not example.text.strip()
+        missing = [name for index, name in enumerate(classes) if index not in seen]
+        if missing and split == "training":
+            raise UserError(
+                f"no text of the training split has the class {', '.join(missing)}: "
+                "leave it out, or add texts"
+            )
+        if empty:
+            message = f"warning: {empty:,} of the {split} texts are left out, as they are empty"
+            print(message, file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"a classifier needs two classes: {classes[0]!r} is the only class")
 
