@@ -11,14 +11,13 @@ truncated meanwhile is an error instead of a SIGBUS.
 import bisect
 import dataclasses
 import hashlib
-import io
 import itertools
 import json
 import operator
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,14 +183,6 @@ class Corpus:
         return fingerprint
 
 
-def open_token_file(path: Path) -> io.FileIO:
-    """Open a token file without a buffer; raise a `UserError` if that is impossible."""
-    try:
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-
-
 class Tokens:
     """The tokens of several files as one sequence, from which windows are read.
 
@@ -210,7 +201,8 @@ class Tokens:
         sizes = (file.tokens * self._dtype.itemsize for file in files)
         self._starts = list(itertools.accumulate(sizes, initial=0))  # of each file, in bytes
         self._paths = [Path(folder, file.name) for file in files]
-        self._open = lru_cache(MAX_OPEN_FILES)(open_token_file)  # an evicted file is closed
+        open_file = partial(Path.open, mode="rb", buffering=0)
+        self._open = lru_cache(MAX_OPEN_FILES)(open_file)  # an evicted file is closed
 
     def __len__(self) -> int:
         return self._starts[-1] // self._dtype.itemsize
@@ -243,8 +235,11 @@ class Tokens:
         index = bisect.bisect_right(self._starts, position) - 1
         while len(buffer):
             path, begin, end = self._paths[index], *self._starts[index : index + 2]
-            descriptor = self._open(path).fileno()
-            num_bytes = os.preadv(descriptor, [buffer[: end - position]], position - begin)
+            try:
+                descriptor = self._open(path).fileno()
+                num_bytes = os.preadv(descriptor, [buffer[: end - position]], position - begin)
+            except OSError as error:
+                raise UserError(f"can't read {path}: {error.strerror}") from error
             if not num_bytes and position < end:
                 raise UserError(f"{path} has become shorter since it was opened")
             buffer, position = buffer[num_bytes:], position + num_bytes

@@ -32,7 +32,6 @@ from tlite.data.tables import (
     check_columns,
     dataset_errors,
     hash_split,
-    hub_commit,
     is_saved_dataset,
     open_dataset,
     open_parquet,
@@ -116,7 +115,10 @@ def source_fingerprint(source: Source, units: Sequence[Unit]) -> list[list[Any]]
     """Return name, size and modification time of each file, or a hub data set's commit."""
     paths = [Path(name) for name in dict.fromkeys(unit.name for unit in units)]
     if not os.path.lexists(paths[0]):
-        return [[source.name, hub_commit(source.name, source.split)]]
+        from huggingface_hub import dataset_info
+
+        with dataset_errors(source.name, source.split):
+            return [[source.name, dataset_info(source.name).sha]]
     nested = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
     files = filter(Path.is_file, itertools.chain.from_iterable(nested))
     return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
@@ -166,16 +168,15 @@ def split_documents(texts: Iterable[str], fraction: float) -> Iterator[Chunk]:
 
 def _readable_files(path: Path) -> list[Path]:
     """Return the file, or the sorted readable files of a folder; a warning names the others."""
-    if path.is_dir():
-        all_files = sorted(p for p in path.rglob("*") if p.is_file())
-        files = [file for file in all_files if format_of(file) in READABLE_FORMATS]
-        others = (file for file in all_files if format_of(file) not in READABLE_FORMATS)
-        if skipped := [str(file.relative_to(path)) for file in others]:
-            names = ", ".join(skipped[:MAX_NAMES]) + ", ..." * (len(skipped) > MAX_NAMES)
-            warning = f"warning: {len(skipped):,} files of {path} are not read: {names}"
-            print(printable(warning), file=sys.stderr)
-    else:
-        files = [path] if format_of(path := find(str(path))) in READABLE_FORMATS else []
+    is_folder = path.is_dir()
+    all_files = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [find(str(path))]
+    files = [file for file in all_files if format_of(file) in READABLE_FORMATS]
+    skipped = [file for file in all_files if format_of(file) not in READABLE_FORMATS]
+    if is_folder and skipped:
+        names = ", ".join(str(f.relative_to(path)) for f in skipped[:MAX_NAMES])
+        names += ", ..." * (len(skipped) > MAX_NAMES)
+        warning = f"warning: {len(skipped):,} files of {path} are not read: {names}"
+        print(printable(warning), file=sys.stderr)
     if not files:
         raise UserError(f"{path} has none of the endings .txt, .jsonl, .json and .parquet")
     return files
@@ -189,9 +190,12 @@ def _file_units(source: Source, files: list[Path], unit_bytes: int) -> list[Unit
             if is_gzip(file):
                 length = sum(map(len, iter_bytes(file, unlimited=True)))
             due += length * source.validation_fraction
-            start = _validation_start(file, length, length - min(round(due), length))
-            due -= length - start
-            units += _text_units(file, length, start, unit_bytes)
+            validation_start = max(length - round(due), 0)
+            if 0 < validation_start < length:
+                with open_file(file) as opened:
+                    validation_start = _next_line(opened, validation_start)
+            due -= length - validation_start
+            units += _text_units(file, length, validation_start, unit_bytes)
         elif format == "parquet":
             with open_parquet(file, (source.field,)) as opened:
                 groups = range(opened.num_row_groups)
@@ -226,14 +230,6 @@ def _dataset_units(source: Source, is_saved: bool) -> list[Unit]:
     else:
         parts = [dataset.shard(dataset.num_shards, i) for i in range(dataset.num_shards)]
     return [_row_unit(source, source.name, _dataset_rows, source.split, part) for part in parts]
-
-
-def _validation_start(path: Path, length: int, cut: int) -> int:
-    """Return the position of the first line from `cut` on."""
-    if not 0 < cut < length:
-        return cut
-    with open_file(path) as file:
-        return _next_line(file, cut)
 
 
 def _text_units(path: Path, length: int, validation_start: int, unit_bytes: int) -> list[Unit]:

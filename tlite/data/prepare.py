@@ -85,24 +85,17 @@ def prepare(
         if not (work / MANIFEST).exists():
             _save_tokenizer(work, make_tokenizer(partial(sample_texts, units)), tokenizer, source)
         manifest = read_manifest(work)
-        writers = {
-            split: SplitWriter(work, split, manifest, totals)
-            for split, totals in progress["totals"].items()
-        }
+        totals = progress["totals"]
+        writers = {split: SplitWriter(work, split, manifest, totals[split]) for split in totals}
         _encode(units, load_encoder(manifest.tokenizer), writers, work / PROGRESS, progress)
         splits = {split: w.describe() for split, w in writers.items() if w.totals["tokens"]}
         if source.validation_fraction and "validation" not in splits:
             shutil.rmtree(work)  # another fraction is another command
             raise UserError("no document is in the validation split: raise --validation-fraction")
-        return _publish(work, folder, replace(manifest, splits=splits))
-
-
-def _publish(work: Path, folder: Path, manifest: Manifest) -> Manifest:
-    """Give a complete corpus its manifest and its name."""
-    write_manifest(work, manifest)
-    os.rename(work, folder)
-    (folder / PROGRESS).unlink()
-    return manifest
+        write_manifest(work, manifest := replace(manifest, splits=splits))
+        os.rename(work, folder)
+        (folder / PROGRESS).unlink()
+        return manifest
 
 
 @contextlib.contextmanager

@@ -17,26 +17,14 @@ PARTS = [
     "finish",
 ]  # fmt: skip
 FILLERS = (
-    "i bought it in spring",
-    "my sister has one too",
-    "it came in a brown box",
-    "we use it every day",
-    "it stands in the kitchen",
-    "the shop was far away",
-)
+    "i bought it in spring", "my sister has one too", "it came in a brown box",
+    "we use it every day", "it stands in the kitchen", "the shop was far away",
+)  # fmt: skip
 # Score of a word in a review; an intensity and a negation multiply it.
 MOODS = {
-    "superb": 2.0,
-    "wonderful": 2.0,
-    "good": 1.0,
-    "pleasant": 1.0,
-    "fine": 0.5,
-    "plain": -0.5,
-    "weak": -1.0,
-    "poor": -1.0,
-    "awful": -2.0,
-    "dreadful": -2.0,
-}
+    "superb": 2.0, "wonderful": 2.0, "good": 1.0, "pleasant": 1.0, "fine": 0.5,
+    "plain": -0.5, "weak": -1.0, "poor": -1.0, "awful": -2.0, "dreadful": -2.0,
+}  # fmt: skip
 INTENSITIES = {"": 1.0, "quite": 0.75, "very": 1.5, "extremely": 2.0}
 NEGATION = -0.5  # "not awful" is not praise
 STAR_BOUNDS = (-1.2, -0.4, 0.4, 1.2)  # scores of a review between one star and five

@@ -177,14 +177,6 @@ def dataset_rows(
         yield from rows
 
 
-def hub_commit(name: str, split: str) -> str:
-    """Return the newest commit of a set on the hub."""
-    with needs_extra("text"):
-        from huggingface_hub import dataset_info
-    with dataset_errors(name, split):
-        return dataset_info(name).sha
-
-
 def is_saved_dataset(folder: str | Path) -> bool:
     """True for a folder of `save_to_disk`, of one split or several."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED_FILES)
