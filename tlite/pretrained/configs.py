@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tlite import models as M
+from tlite.config import override
 from tlite.errors import UserError
 from tlite.models import Rotary, TransformerConfig
 from tlite.pretrained.families import FAMILIES
@@ -60,18 +61,6 @@ def flatten(component, prefix: str = "") -> dict[str, Any]:
         else:
             fields[path] = value
     return fields
-
-
-def replace_fields(component, values: dict[str, Any]):
-    """Return a copy with new values by path; a component precedes its fields in `values`."""
-    direct = {path: value for path, value in values.items() if "." not in path}
-    nested: dict[str, dict[str, Any]] = {}
-    for path in values.keys() - direct.keys():
-        name, _, rest = path.partition(".")
-        nested.setdefault(name, {})[rest] = values[path]
-    for name, fields in nested.items():
-        direct[name] = replace_fields(direct.get(name, getattr(component, name)), fields)
-    return dataclasses.replace(component, **direct)
 
 
 def is_tied(config: TransformerConfig) -> bool:
@@ -148,7 +137,8 @@ def read_config(
     _check_unread(hf, family)
     config = CONFIGS[kind]()
     names = {field.name for field in dataclasses.fields(config)}
-    return replace_fields(config, {p: v for p, v in tlite.items() if p.partition(".")[0] in names})
+    values = {path: v for path, v in tlite.items() if path.partition(".")[0] in names}
+    return override(config, values, convert=lambda kind, value: value)
 
 
 def _rows(family: str) -> Iterator[tuple[Any, ...]]:
