@@ -278,11 +278,7 @@ def _before_white_space(file: io.BufferedIOBase, end: int, max_size: int = 256) 
 
 
 def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
-    """Yield a stretch of a text, some lines at a time; line ends become newlines.
-
-    Raises:
-        UserError: it is not UTF-8.
-    """
+    """Yield a stretch of a UTF-8 text, some lines at a time; line ends become newlines."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), translate=True)
     position, space = start, ""
     try:

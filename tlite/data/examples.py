@@ -80,11 +80,7 @@ class TableData(Config):
         """Yield the rows of the files or data-set splits in the field `split`, their text first."""
 
     def input_paths(self, split: Split, more: tuple[str, ...] = ()) -> list[str]:
-        """Return the files, or splits of a set on the hub, of a split, and some more.
-
-        Raises:
-            UserError: one is missing, or is not a regular file.
-        """
+        """Return the files, or splits of a set on the hub, of a split, and some more."""
         names = getattr(self, split) or (self.training if split == "validation" else ())
         if not (hub := self.hub):
             return [os.path.realpath(find(name)) for name in (*names, *more)]
@@ -139,11 +135,7 @@ class TableData(Config):
         return dataclasses.replace(self, path="", hub=self.path * is_saved, **splits)
 
     def _names_of(self, split: str, names: Iterable[str]) -> list[str]:
-        """Return the name of a split, or those of its shards (train-00000-of-00002.parquet).
-
-        Raises:
-            UserError: there are several, of which one would be ignored.
-        """
+        """Return the name of a split, or those of its shards (train-00000-of-00002.parquet)."""
         names = [name for name in names if SHARD.split(name.lower())[0] in SPLIT_NAMES[split]]
         if len({SHARD_NUMBER.sub("", name) for name in names}) > 1:
             raise UserError(

@@ -113,11 +113,7 @@ def _lock_folder(work: Path) -> Iterator[None]:
 
 
 def _open_progress(work: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the saved progress of this request: the finished units, and totals by split.
-
-    Raises:
-        UserError: the folder is that of another request, or of something else.
-    """
+    """Return the saved progress of this request: the finished units, and totals by split."""
     totals = {split: {"tokens": 0, "documents": 0, "bytes": 0} for split in PREFIXES}
     progress = {"request": request, "units": 0, "totals": totals}
     if not (work / PROGRESS).exists():

@@ -1,4 +1,7 @@
-"""Files of the user: paths, formats, decompression and decoding; errors are one line."""
+"""Files of the user: paths, formats, decompression and decoding.
+
+A file that is missing, damaged or too large, or has another encoding, is a `UserError`.
+"""
 
 import codecs
 import contextlib
@@ -50,11 +53,7 @@ def data_folder() -> Path:
 
 
 def is_regular_file(path: Path) -> bool:
-    """True for a file, False if there is nothing.
-
-    Raises:
-        UserError: it is a folder, or a device or a pipe, which may never end.
-    """
+    """True for a file, False for nothing; else (a pipe may never end) raise a `UserError`."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -68,11 +67,7 @@ def is_regular_file(path: Path) -> bool:
 
 
 def find(name: str) -> Path:
-    """Return the path of a file here or in the data folder.
-
-    Raises:
-        UserError: there is none, or it is not a regular file.
-    """
+    """Return the path of a regular file here or in the data folder; without one: `UserError`."""
     for path in (Path(name), data_folder() / name):
         if is_regular_file(path):
             return path
@@ -99,11 +94,10 @@ def locate(name: str, *, in_data: bool = True, moved: bool = False) -> str:
 def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
     """Open a regular file in binary mode, decompressed if its name ends in .gz.
 
-    Raises:
-        UserError: it is missing, can't be read, is not regular, or damaged.
+    Errors of reading within the context become a `UserError`, too.
     """
     try:
-        is_regular_file(path)  # a pipe may never end
+        is_regular_file(path)
         with gzip.open(path) if is_gzip(path) else path.open("rb") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -113,11 +107,7 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def iter_bytes(path: Path | None, *, unlimited: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file, or of standard input (None), a megabyte at a time.
-
-    Raises:
-        UserError: as `open_file`, or it exceeds MAX_MEGABYTES.
-    """
+    """Yield the content of a file, or of standard input (None), up to MAX_MEGABYTES megabytes."""
     size = 0
     with open_file(path) if path else contextlib.nullcontext(sys.stdin.buffer) as file:
         while content := file.read(MEGABYTE):
@@ -137,10 +127,6 @@ def iter_text(path: Path | None, encoding: str = "", *, unlimited: bool = False)
 
     Args:
         encoding: "": UTF-8, which the user can't change.
-
-    Raises:
-        UserError: as `iter_bytes`, it has another encoding (the line is named), or the encoding is
-            unknown.
     """
     try:
         line, prefix = 1, BYTE_ORDER_MARK
@@ -174,20 +160,17 @@ def parse_json_object(text: str | bytes, place: str) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; errors of `iter_bytes` and `parse_json_object`."""
+    """Return the object in a JSON file."""
     return parse_json_object(b"".join(iter_bytes(path)), f"{path} is damaged: it")
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a UTF-8 file with newlines as line ends; errors of `iter_text`."""
+    """Return the text of a UTF-8 file with newlines as line ends."""
     return "".join(iter_text(Path(path))).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def text_lines(path: Path | None, encoding: str = "", *, unlimited: bool = False) -> Iterator[str]:
-    """Yield the lines of a file or of standard input with their ends; errors of `iter_text`.
-
-    Only a line feed ends a line; the last line may have none.
-    """
+    """Yield the lines of a file or of standard input with their ends, which are line feeds."""
     line: list[str] = []
     for text in iter_text(path, encoding, unlimited=unlimited):
         *ends, rest = text.split("\n")
@@ -200,6 +183,6 @@ def text_lines(path: Path | None, encoding: str = "", *, unlimited: bool = False
 
 
 def read_lines(path: Path | None, encoding: str = "") -> list[str]:
-    """Return the lines of a file or of standard input without ends; errors of `iter_text`."""
+    """Return the lines of a file or of standard input without ends."""
     lines = text_lines(path, encoding)
     return [line.replace("\r\n", "\n").removesuffix("\n") for line in lines]

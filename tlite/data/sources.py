@@ -162,11 +162,7 @@ TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare
 
 
 def download(url: str, path: Path, sha256: str) -> None:
-    """Download `url` to `path`; the file appears there only complete, with the right SHA-256.
-
-    Raises:
-        UserError: no network, no space, or other content.
-    """
+    """Download `url` to `path`; the file appears there only complete, with the right SHA-256."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with urllib.request.urlopen(url, timeout=30) as response:

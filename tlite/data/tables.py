@@ -121,11 +121,7 @@ def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a `pyarrow.parquet.ParquetFile`.
-
-    Raises:
-        UserError: it has no such columns, or is damaged, also if that shows within the context.
-    """
+    """Open a `pyarrow.parquet.ParquetFile`; damage found within the context is a `UserError`."""
     with needs_extra("text"):
         from pyarrow import parquet
     is_regular_file(path)
@@ -198,10 +194,7 @@ def detect_column(
     """Return the column of the texts or labels.
 
     It is named by the first of the known names, or by any of them; or else it is the only one that
-    is neither `other` nor has a name of the other role.
-
-    Raises:
-        UserError: there is none, or there are several; the option is named.
+    is neither `other` nor has a name of the other role. None, or several: `UserError`.
     """
     known, foreign = (TEXT_NAMES, LABEL_NAMES) if role == "text" else (LABEL_NAMES, TEXT_NAMES)
     simple = {name: _simple(name) for name in names if name != other}
@@ -217,11 +210,7 @@ def detect_column(
 
 
 def detect_pair_columns(names: Sequence[str], place: str) -> tuple[str, str]:
-    """Return the columns of sentences and translations: by name, by language code, or of two.
-
-    Raises:
-        UserError: there are none, or more than two.
-    """
+    """Return the columns of sentences and translations: by name, by language code, or of two."""
     simple = {_simple(name): name for name in names}
     for source, target in PAIR_NAMES:
         if source in simple and target in simple:

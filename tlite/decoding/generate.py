@@ -116,11 +116,7 @@ def stream(
 
 
 def _stop_ids(stop: int | Sequence[int] | None, vocabulary_size: int) -> Int[np.ndarray, "S"]:
-    """Return the stop tokens as an array.
-
-    Raises:
-        ValueError: one is not in the vocabulary.
-    """
+    """Return the stop tokens as an array; a ValueError if one is not in the vocabulary."""
     ids = np.asarray([] if stop is None else stop).reshape(-1)
     if ids.size:
         F.check_tokens(ids, vocabulary_size)

@@ -16,7 +16,7 @@ class CharTokenizer(Tokenizer):
         characters: known characters in any order, repeated or not.
     """
 
-    kind, unit = "characters", "character"
+    kind, unit, separator = "characters", "character", ""
     unknown = "\N{REPLACEMENT CHARACTER}"
 
     def __init__(self, characters: str):
@@ -33,11 +33,6 @@ class CharTokenizer(Tokenizer):
         ids = np.searchsorted(self._codes, codes)
         is_known = (np.append(self._codes, 0)[ids] == codes) & (ids < self.unknown_id)
         return np.where(is_known, ids, self.unknown_id).astype(np.int32)
-
-    def decode(self, tokens) -> str:
-        """Return the characters of the ids (T,), without padding."""
-        ids = np.asarray(tokens, np.int64)
-        return "".join(map(self.characters.__getitem__, ids[ids >= 0]))
 
     def id_to_token(self, index: int | np.integer) -> str:
         return self.characters[index] if index >= 0 else ""
@@ -135,10 +130,6 @@ class NumberTokenizer(Tokenizer):
                     "are known only by their ids"
                 )
         return np.array([int(word) for word in text.split()], np.int32)
-
-    def decode(self, tokens) -> str:
-        """Return the ids (T,) as text, without padding."""
-        return " ".join(str(t) for t in np.asarray(tokens).reshape(-1).tolist() if t >= 0)
 
     def id_to_token(self, index: int | np.integer) -> str:
         return str(int(index)) if index >= 0 else ""

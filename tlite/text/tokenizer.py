@@ -67,6 +67,8 @@ class Tokenizer(ABC):
     file_name: ClassVar[str] = "tokenizer.json"
     unit: ClassVar[str] = "token"
     """Name of a token in messages, such as character."""
+    separator: ClassVar[str] = " "
+    """Text between decoded tokens."""
     bos_id: int | None = None
     eos_id: int | None = None
     unknown_id: int | None = None
@@ -79,9 +81,10 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> np.ndarray:
         """Return the ids (T,) of a text, int32."""
 
-    @abstractmethod
     def decode(self, tokens) -> str:
         """Return the text of ids (T,), without special tokens and padding."""
+        ids = np.asarray(tokens, np.int64).reshape(-1)
+        return self.separator.join(map(self.id_to_token, ids[ids >= 0].tolist()))
 
     @abstractmethod
     def id_to_token(self, index: int | np.integer) -> str:
@@ -169,11 +172,7 @@ class Tokenizer(ABC):
 
 
 def read_text(path: str | Path, parse: Callable[[str], T], content: str) -> T:
-    """Return `parse` of the text in a file.
-
-    Raises:
-        UserError: the file can't be read or parsed; the message names the expected `content`.
-    """
+    """Return `parse` of the text in a file; a `UserError` names the expected `content`."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -183,7 +182,7 @@ def read_text(path: str | Path, parse: Callable[[str], T], content: str) -> T:
 
 
 def read_saved(path: str | Path, parse: Callable[[Any], T]) -> T:
-    """Return `parse` of the JSON in a tokenizer's file; errors are those of `read_text`."""
+    """Return `parse` of the JSON in a tokenizer's file."""
     return read_text(path, lambda text: parse(json.loads(text)), "a tokenizer saved by tlite")
 
 

@@ -143,11 +143,6 @@ class IndexTokenizer(Tokenizer):
         ids = [self._ids.get(word, self.unknown_id) for word in self.words(text)]
         return np.array(ids, np.int32)
 
-    def decode(self, tokens) -> str:
-        """Return the words of the ids (T,) separated by spaces, without padding (ids below 0)."""
-        ids = np.asarray(tokens).reshape(-1).tolist()
-        return " ".join(self.vocabulary[t] for t in ids if t >= 0)
-
     def id_to_token(self, index: int | np.integer) -> str:
         return self.vocabulary[int(index)] if index >= 0 else ""
 
