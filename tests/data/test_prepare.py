@@ -260,17 +260,13 @@ def test_subwords_are_those_of_each_text(tmp_path):
             assert row[:-1].tolist() == tokenizer.encode(text, add_special_tokens=False).tolist()
 
 
-def test_second_corpus_in_a_folder_has_its_own_tokens(tmp_path):
-    path, tokens = write_json_lines(tmp_path / "a.jsonl", TEXTS), {}
+def test_nothing_is_kept_of_an_earlier_preparation(tmp_path):
+    """A second corpus in a folder has its own tokens, and a saved set is read again."""
+    path, tokens = make_source("saved", tmp_path), {}
     for folder, size in (("out", 258), ("out", 300), ("other", 300)):
         shutil.rmtree(folder, ignore_errors=True)
         tokens[folder] = read_ids(prepare_corpus(path, folder, tokenizer=bpe(size)))
     np.testing.assert_array_equal(tokens["out"], tokens["other"])
-
-
-def test_saved_set_that_has_changed_is_read_again(tmp_path):
-    path = make_source("saved", tmp_path)
-    assert read_documents(prepare_corpus(path, "out", validation_fraction=0.0)) == TEXTS
     shutil.rmtree(path)
     datasets.Dataset.from_dict({"text": ["new", "texts"]}).save_to_disk(path)
     corpus = prepare_corpus(path, "new", validation_fraction=0.0)

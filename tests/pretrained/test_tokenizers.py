@@ -35,6 +35,8 @@ def test_truncation_keeps_the_last_special_token():
     assert tokenizer.encode_texts(["a"], 1).shape == (1, 1)
     assert tokenizer.encode_texts([], 4).shape == (0, 4)
     assert tokenizer.encode("a", add_special_tokens=False).tolist() == [2]
+    for texts, rows in ((["", ""], [[-1], [-1]]), (["", "a"], [[-1], [0]])):
+        assert words({"a": 0}).encode_texts(texts).tolist() == rows
 
 
 def test_text_without_a_token_is_an_error():
@@ -45,14 +47,6 @@ def test_text_without_a_token_is_an_error():
             tokenizer.encode(text)
         with pytest.raises(UserError, match=says):
             tokenizer.encode_texts(["a", text])
-
-
-def test_an_empty_text():
-    tokenizer = words({"a": 0})
-    assert tokenizer.encode("").shape == (0,)
-    assert tokenizer.encode("").dtype == np.int32
-    np.testing.assert_array_equal(tokenizer.encode_texts(["", ""]), [[-1], [-1]])
-    np.testing.assert_array_equal(tokenizer.encode_texts(["", "a"]), [[-1], [0]])
 
 
 WORDS = ["a", "'s", " ", "\n", "\r", "\t", "\u2009", "12", "!", "漢"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
+from tlite.text import PairTokenizer, SubwordTokenizer
 from tlite.text.subwords import (
     END_ID,
     PAD_ID,
@@ -58,19 +58,6 @@ def test_batches_are_encoded_as_single_texts(texts):
     for text, row in zip(texts, rows, strict=True):
         assert all(0 <= index < len(BPE) for index in row)
         assert [BPE.id_to_token(index) for index in row] == BPE.tokenize(text)
-
-
-def test_unknown_characters_are_the_unknown_piece():
-    assert BPE.encode("☃").tolist()[-1] == BPE.unknown_id
-    assert BPE.tokenize("☃")[-1] == "[UNK]"
-
-
-def test_decode_skips_padding_and_special_pieces():
-    ids = BPE.encode("the tower").tolist()
-    assert len(ids) < 5
-    begin, end = map(SPECIALS.index, ("[START]", "[END]"))
-    assert BPE.decode([PADDING, begin, *ids, end, -7, PADDING]) == "the tower"
-    assert BPE.decode(BPE.encode("")) == BPE.decode([]) == ""
 
 
 def test_vocabulary_has_its_size_and_every_character():

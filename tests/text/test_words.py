@@ -212,16 +212,6 @@ def test_frequent_ngrams_are_learned_in_order(least):
     assert order == sorted(order, reverse=True)
 
 
-@pytest.mark.parametrize("marks", [False, True])
-def test_saved_ngrams_are_loaded(tmp_path, marks):
-    tokenizer = learn(marks=marks)
-    path = tmp_path / NgramTokenizer.file_name
-    tokenizer.save(path)
-    again = NgramTokenizer.load(path, 3, 4, marks=marks)
-    assert again.ngrams == tokenizer.ngrams
-    np.testing.assert_array_equal(again.encode_texts(TEXTS, 4), tokenizer.encode_texts(TEXTS, 4))
-
-
 @pytest.mark.parametrize("content", [None, b"ab\nab\n", b"\xff\n"])
 def test_missing_or_damaged_ngrams_are_an_error(tmp_path, content):
     path = tmp_path / NgramTokenizer.file_name
