@@ -49,22 +49,22 @@ FORMATS = [".jsonl", ".json", ".csv", ".tsv", ".txt"]
 FORMATS += [*(f"{suffix}.gz" for suffix in FORMATS), ".parquet"]
 
 
-def write(name: str, rows=ROWS) -> str:
+def write(name: str, rows=ROWS, columns=("text", "label")) -> str:
     """Write texts and labels in the format of the name's suffix."""
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = [{"text": text, "label": value} for text, value in rows]
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
     if path.suffix == ".gz":
         plain = Path(write(str(path.with_suffix("")), rows))
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
     elif path.suffix in (".jsonl", ".json"):
         path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
-    elif path.suffix == ".csv":
+    elif path.suffix.lower() == ".csv":
         with path.open("w", newline="") as file:
-            csv.writer(file).writerows([("text", "label"), *rows])
+            csv.writer(file).writerows([columns, *rows])
     elif path.suffix == ".tsv":
-        path.write_text("".join(f"{text}\t{value}\n" for text, value in [("text", "label"), *rows]))
+        path.write_text("".join(f"{text}\t{value}\n" for text, value in [columns, *rows]))
     elif path.suffix == ".txt":
         path.write_text("".join(f"{value} {text}\n" for text, value in rows))
     else:
@@ -242,11 +242,8 @@ TEXTS = [
 ]
 
 
-def table(name: str, rows=TEXTS, header="review,stars") -> str:
-    lines = [header] * bool(header) + [f"{text},{label}" for text, label in rows]
-    Path(name).parent.mkdir(exist_ok=True)
-    Path(name).write_text("".join(f"{line}\n" for line in lines))
-    return name
+def table(name: str, rows=TEXTS) -> str:
+    return write(name, rows, ("review", "stars"))
 
 
 def as_dataset(rows=TEXTS, names=("neg", "pos")):
@@ -288,7 +285,7 @@ def test_lines_have_a_class_and_a_text(labels, capsys):
 
 
 def test_columns_without_names_are_named(capsys):
-    table("a.csv", header="")
+    write("a.csv", TEXTS[1:], columns=TEXTS[0])
     message = complaint(LabelledText(path="a.csv").with_columns)
     assert "all with --columns, if these are its first row" in message
     named = LabelledText(path="a.csv", columns=("text", "label")).with_columns()
@@ -406,7 +403,7 @@ def test_several_files_are_split_as_one():
 def test_copies_of_a_text_are_in_one_split():
     rows = [(f"text {i % 20}", "ab"[i % 2]) for i in range(100)]
     settings = {"split_by": "text", "validation_fraction": 0.3}
-    data = LabelledText(path=table("a.csv", rows, "text,label"), **settings).with_columns()
+    data = LabelledText(path=write("a.csv", rows), **settings).with_columns()
     training, validation = ({e.text for e in data.examples(split)} for split in SPLITS)
     assert training
     assert validation == {text for text, _ in rows} - training != set()
@@ -520,11 +517,6 @@ def write_lines(name: str, sentences) -> str:
     return name
 
 
-def write_sides(*names: str) -> tuple[str, ...]:
-    """Write two text files with a sentence per line."""
-    return tuple(map(write_lines, names, zip(*PAIRS, strict=True)))
-
-
 def read_pairs(*names: str, **settings) -> list[Pair]:
     """Return all pairs of files: with validation files none is held out."""
     return ParallelText(training=names, validation=names, **settings).pairs("training")
@@ -538,7 +530,8 @@ def texts_of(pairs) -> list[tuple[str, str]]:
     "names", [("a.en", "a.de"), ("a.txt", "b.txt"), ("a.en.gz", "a.de.gz"), ("a", "b.gz")], ids=str
 )
 def test_two_text_files_have_a_sentence_per_line(names):
-    pairs = read_pairs(*write_sides(*names), *write_sides("more.en", "more.de"))
+    sides = 2 * [*zip(*PAIRS, strict=True)]
+    pairs = read_pairs(*map(write_lines, [*names, "more.en", "more.de"], sides))
     assert texts_of(pairs) == 2 * PAIRS
     assert pairs[1].where == f"line 2 of {names[0]} and {names[1]}"
 

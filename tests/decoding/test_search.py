@@ -24,9 +24,8 @@ from tests.helpers.searches import (
     make_model,
     numbers,
 )
-from tlite.decoding.search import beam_search, beam_top_k, greedy_search, start_and_end
+from tlite.decoding.search import beam_search, beam_top_k, greedy_search
 from tlite.decoding.translate import LENGTH_MULTIPLE, translate
-from tlite.text.subwords import END_ID, START_ID
 
 
 @jax.jit
@@ -230,12 +229,6 @@ def test_targets_are_limited_by_max_length_and_context():
     for max_length, length in ((4, 4), (None, CONTEXT)):
         results = translate(make_model(1), sources, beam=1, max_length=max_length)
         assert {len(target) for hypotheses in results for target, _ in hypotheses} == {length}
-
-
-def test_the_model_may_set_the_start_and_end_of_targets():
-    assert start_and_end(CONFIG) == (START_ID, END_ID)
-    other = replaced(CONFIG, {"special_tokens.bos_id": 0, "special_tokens.eos_id": 1})
-    assert start_and_end(other) == (0, 1)
 
 
 @pytest.mark.parametrize(

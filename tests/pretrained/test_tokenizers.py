@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.helpers.tokenizers import TEXT, byte_level, words
@@ -91,19 +91,13 @@ def sentence_pieces():
 SENTENCES = sentence_pieces()
 
 
-def test_a_stream_after_a_prompt():
-    """The first word that is generated keeps its space."""
-    assert SENTENCES.decode([0, 5, 6]) == "a bc"
-    stream = SENTENCES.stream([0, 5])
-    assert stream.push([6]) + stream.push([1, 2]) == " bc"
-    assert stream.push([3]) == "漢"
-    assert stream.finish() == ""
-    assert SENTENCES.stream([0]).push([5]) == "a"
-
-
 @given(ids=st.lists(st.integers(0, 9), max_size=12), first=st.integers(0, 12))
+@example([0, 5, 6, 1, 2, 3], 2)  # "a", then " bc漢"
 def test_streams_of_sentence_pieces(ids, first):
-    """Bytes that are no character may give more replacement characters than `decode` does."""
+    """The first word after a prompt, `ids[:first]`, keeps its space.
+
+    Bytes that are no character may give more replacement characters than `decode` does.
+    """
     stream, expected = SENTENCES.stream(), SENTENCES.decode(ids)
     start = stream.push(ids[:first])
     after = SENTENCES.stream(ids[:first])

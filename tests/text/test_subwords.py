@@ -33,7 +33,6 @@ JOINT, SEPARATE = (PairTokenizer.train(TEXTS, TARGETS, 90, joint=joint) for join
 
 each_pair = pytest.mark.parametrize("pair", [JOINT, SEPARATE], ids=["joint", "separate"])
 known_text = st.text(KNOWN, max_size=20) | st.sampled_from(TEXTS)
-any_text = st.text(st.characters(codec="utf-8"), max_size=20)
 source_text = st.text("".join(sorted(set("".join(TEXTS)))), max_size=20)
 target_text = st.text("".join(sorted(set("".join(TARGETS)))), max_size=20)
 
@@ -49,15 +48,6 @@ def test_composed_and_decomposed_letters_have_equal_ids():
     assert composed != decomposed
     assert BPE.encode(decomposed).tolist() == BPE.encode(composed).tolist()
     assert BPE.unknown_id not in BPE.encode(composed)
-
-
-@given(st.lists(any_text | known_text, max_size=4))
-def test_batches_are_encoded_as_single_texts(texts):
-    rows = [BPE.encode(text).tolist() for text in texts]
-    assert BPE.encode_ids(iter(texts)) == rows
-    for text, row in zip(texts, rows, strict=True):
-        assert all(0 <= index < len(BPE) for index in row)
-        assert [BPE.id_to_token(index) for index in row] == BPE.tokenize(text)
 
 
 def test_vocabulary_has_its_size_and_every_character():

@@ -64,7 +64,7 @@ def test_tokenizers_follow_the_protocol(tokenizer, tmp_path):
     assert tokenizer.encode(TEXT).dtype == np.int32
     assert tokenizer.encode(TEXT).tolist() == tokenizer.encode_texts([TEXT])[0].tolist()
     assert tokenizer.encode(TEXT).tolist() == list(ids)
-    assert max(ids) <= tokenizer.max_id
+    assert 0 <= min(ids) <= max(ids) <= tokenizer.max_id
     assert tokenizer.tokenize(TEXT, 2) == tokenizer.tokenize(TEXT)[:2] != []
     assert isinstance(tokenizer.id_to_token(1), str)
     assert tokenizer.unknown_in(TEXT) == []
