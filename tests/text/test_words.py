@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.errors import UserError
 from tlite.text import (
     PADDING,
     IndexTokenizer,
@@ -25,9 +24,6 @@ from tlite.text.word_tokenizers import is_word_ngram, ngrams
 any_text = st.text(st.characters(exclude_categories=()))
 plain_words = st.text("abc", min_size=1, max_size=3)  # few letters, so that words repeat
 plain_texts = st.lists(st.lists(plain_words | st.just("!"), max_size=6).map(" ".join), max_size=8)
-# Any line of a UTF-8 file may be a word of a vocabulary.
-line = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda x: x.splitlines() == [x])
-vocabularies = st.lists(line, unique=True, max_size=12)
 
 
 @given(any_text)
@@ -135,39 +131,9 @@ def test_texts_become_padded_ids_of_their_words(texts, max_length, marks):
     assert [tokenizer.tokenize(text) for text in texts] == [words(text, marks) for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "message"),
-    [(["aa", "bb", "aa"], "'aa' is in the vocabulary more than once")]
-    + [(["bb", word], "can't be a word") for word in ("", "aa\n", "\r", "a\u2028a", "a\x85")],
-)
-def test_repeated_or_invalid_word_is_an_error(vocabulary, message):
-    with pytest.raises(ValueError, match=message):
-        IndexTokenizer(vocabulary)
-
-
-@given(vocabularies)
-def test_saved_vocabulary_has_one_word_per_line(tmp_path_factory, vocabulary):
-    path = tmp_path_factory.getbasetemp() / "vocabulary.txt"
-    tokenizer = IndexTokenizer(vocabulary)
-    tokenizer.save(path)
-    lines = path.read_bytes().decode().split("\n")
-    assert lines == [*tokenizer.vocabulary, ""]
-    loaded = IndexTokenizer.load(path, marks=True)
-    assert loaded.tokenize("a!") == ["a", "!"]
-    loaded = IndexTokenizer.load(path)
-    assert loaded.vocabulary == tokenizer.vocabulary
-
-
-@pytest.mark.parametrize(
-    "content", [b"aa\nbb\naa\n", b"aa\n\nbb\n", b"\n", b"\xff\xfe", b"a\x0bb\n"]
-)
-def test_missing_or_damaged_vocabulary_is_an_error(tmp_path, content):
-    path = tmp_path / "vocabulary.txt"
-    with pytest.raises(UserError, match="No such file"):
-        IndexTokenizer.load(path)
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{path} is not a vocabulary"):
-        IndexTokenizer.load(path)
+def test_a_repeated_word_is_an_error():
+    with pytest.raises(ValueError, match="'aa' is in the vocabulary more than once"):
+        IndexTokenizer(["aa", "bb", "aa"])
 
 
 TEXTS = ["Not good.\x0bNot at all", "good, very good", "Café!  not\n\u2028bad", "at # noon", ""]
@@ -210,13 +176,3 @@ def test_frequent_ngrams_are_learned_in_order(least):
     assert {*learned} == {ngram for ngram, count in counts.items() if count >= least}
     order = [(is_word_ngram(ngram), counts[ngram]) for ngram in learned]
     assert order == sorted(order, reverse=True)
-
-
-@pytest.mark.parametrize("content", [None, b"ab\nab\n", b"\xff\n"])
-def test_missing_or_damaged_ngrams_are_an_error(tmp_path, content):
-    path = tmp_path / NgramTokenizer.file_name
-    learn().save(path)
-    file = tmp_path / NgramTokenizer.ngrams_file
-    file.unlink() if content is None else file.write_bytes(content)
-    with pytest.raises(UserError, match=NgramTokenizer.ngrams_file):
-        NgramTokenizer.load(path, 3, 4)

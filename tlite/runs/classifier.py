@@ -90,16 +90,15 @@ class ClassifierRun(ExamplesRun):
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:
-        settings, folder = run_dir.experiment.tokenizer, run_dir.path
+        settings = run_dir.experiment.tokenizer
+        kind: type[Tokenizer] = IndexTokenizer
         if run_dir.experiment.init_from:
-            return PretrainedTokenizer.load(folder / PretrainedTokenizer.file_name)
-        if isinstance(settings, Subwords):
-            return SubwordTokenizer.load(folder / SubwordTokenizer.file_name)
-        path = folder / IndexTokenizer.file_name
-        if settings.has_ngrams:
-            sizes = settings.word_ngrams, settings.character_ngrams
-            return NgramTokenizer.load(path, *sizes, marks=settings.marks)
-        return IndexTokenizer.load(path, marks=settings.marks)
+            kind = PretrainedTokenizer
+        elif isinstance(settings, Subwords):
+            kind = SubwordTokenizer
+        elif settings.has_ngrams:
+            kind = NgramTokenizer
+        return kind.load(run_dir.path / kind.file_name)
 
     @staticmethod
     def hashed_text(example: Example) -> str:

@@ -171,19 +171,14 @@ class Tokenizer(ABC):
         return read_saved(path, cls.from_dict)
 
 
-def read_text(path: str | Path, parse: Callable[[str], T], content: str) -> T:
-    """Return `parse` of the text in a file; a `UserError` names the expected `content`."""
+def read_saved(path: str | Path, parse: Callable[[Any], T]) -> T:
+    """Return `parse` of the JSON in a tokenizer's file; a `UserError` if that is impossible."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        return parse(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is not {content}: {error}") from error
-
-
-def read_saved(path: str | Path, parse: Callable[[Any], T]) -> T:
-    """Return `parse` of the JSON in a tokenizer's file."""
-    return read_text(path, lambda text: parse(json.loads(text)), "a tokenizer saved by tlite")
+        raise UserError(f"{path} is not a tokenizer saved by tlite: {error}") from error
 
 
 def load_hf_tokenizer(path: str | Path):

@@ -7,11 +7,11 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tlite.text.tokenizer import PADDING, Tokenizer, pad, read_text
+from tlite.text.tokenizer import PADDING, Tokenizer, pad
 
 UNKNOWN = "[UNK]"
 ASCII_WORD = re.compile(r"\w\w+")
@@ -116,12 +116,9 @@ class IndexTokenizer(Tokenizer):
     Args:
         vocabulary: different words; UNKNOWN is prepended if it is missing.
         marks: that of `words`.
-
-    Raises:
-        ValueError: a word is repeated, empty, or contains a line end.
     """
 
-    kind, file_name, unit = "words", "vocabulary.txt", "word"
+    kind, file_name, unit = "words", "words.json", "word"
 
     def __init__(self, vocabulary: Sequence[str], marks: bool = False):
         vocabulary = list(vocabulary)
@@ -131,8 +128,6 @@ class IndexTokenizer(Tokenizer):
         if len(self._ids) < len(self.vocabulary):
             word = next(word for word, n in Counter(self.vocabulary).items() if n > 1)
             raise ValueError(f"the word {word!r} is in the vocabulary more than once")
-        if bad := [word for word in self.vocabulary if word.splitlines() != [word]]:
-            raise ValueError(f"{bad[0]!r} can't be a word: it is empty or has a line end in it")
         self.unknown_id = self._ids[UNKNOWN]
 
     def __len__(self) -> int:
@@ -152,16 +147,8 @@ class IndexTokenizer(Tokenizer):
     def tokenize(self, text: str, max_length: int | None = None) -> list[str]:
         return self.words(text)[:max_length]
 
-    def save(self, path: str | Path) -> None:
-        """Write a text file with one word per line."""
-        Path(path).write_text("".join(f"{word}\n" for word in self.vocabulary), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path, marks: bool = False) -> "IndexTokenizer":
-        def parse(text: str) -> "IndexTokenizer":
-            return cls(text.removesuffix("\n").split("\n"), marks)
-
-        return read_text(path, parse, "a vocabulary, one word per line")
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "vocabulary": self.vocabulary, "marks": self.marks}
 
 
 # N-grams of words and characters, as features of a text
@@ -201,7 +188,7 @@ class NgramTokenizer(IndexTokenizer):
         max_words, max_characters: largest sizes of n-grams in a text.
     """
 
-    ngrams_file = "ngrams.txt"
+    kind = "n-grams"
 
     def __init__(
         self,
@@ -264,21 +251,6 @@ class NgramTokenizer(IndexTokenizer):
         ids = [self._ids[word] for word in known_words]
         return sorted(ids + [self._ngram_ids[ngram] for ngram in known_ngrams])
 
-    def save(self, path: str | Path) -> None:
-        """Write the words as `IndexTokenizer` does, and a file of n-grams, one per line."""
-        super().save(path)
-        lines = "".join(f"{ngram}\n" for ngram in self.ngrams)
-        Path(path).with_name(self.ngrams_file).write_text(lines, encoding="utf-8")
-
-    @classmethod
-    def load(
-        cls, path: str | Path, max_words: int, max_characters: int, *, marks: bool = False
-    ) -> "NgramTokenizer":
-        """Load a saved tokenizer; errors are those of `read_text`."""
-        vocabulary = IndexTokenizer.load(path, marks=marks).vocabulary
-
-        def parse(text: str) -> "NgramTokenizer":
-            lines = text.split("\n")[:-1]
-            return cls(vocabulary, lines, max_words, max_characters, marks=marks)
-
-        return read_text(Path(path).with_name(cls.ngrams_file), parse, "n-grams, one per line")
+    def to_dict(self) -> dict[str, Any]:
+        sizes = {"max_words": self.sizes[0], "max_characters": self.sizes[1]}
+        return super().to_dict() | {"ngrams": self.ngrams} | sizes
