@@ -364,24 +364,12 @@ def test_folders_that_exist_are_errors(tmp_path):
     assert os.listdir("new.preparing") == ["mine"]
 
 
-LINE_FAULTS = {
-    '{"text": 3}': "has no text under 'text', but a int",
-    '{"body": "a"}': "has no column 'text': it has body",
-    "[1]": "is not a JSON object",
-    "\udcff": "is not JSON",
-}
-
-
-@pytest.mark.parametrize("line", LINE_FAULTS, ids=range(len(LINE_FAULTS)))
-@pytest.mark.parametrize("unit_bytes", [10, 2**23])
-def test_invalid_line_is_named(tmp_path, line, unit_bytes):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
-    message = complaint(prepare_corpus, path, "out", unit_bytes=unit_bytes)
-    assert f"the line at byte 14 of {path} {LINE_FAULTS[line]}" in message
-
-
+LINE, PLACE = b'{"text": "a"}\n', "the line at byte 14 of a.jsonl"
 FAULTS = [  # a file with a content, or a source with settings, and a part of the error
+    ("a.jsonl", LINE + b'{"text": 3}\n', f"{PLACE} has no text under 'text', but a int"),
+    ("a.jsonl", LINE + b'{"body": "a"}\n', f"{PLACE} has no column 'text': it has body"),
+    ("a.jsonl", LINE + b"[1]\n", f"{PLACE} is not a JSON object"),
+    ("a.jsonl", LINE + b"\xff\n", f"{PLACE} is not JSON"),
     ("a.txt", b"fine\nbad \xff\n", "is not UTF-8 text: 0xff at byte 9"),
     ("a.txt", b"cut \xc3", "is not UTF-8 text: 0xc3 at byte 4"),
     ("a.txt", b"", "has no documents"),
@@ -408,6 +396,8 @@ def test_invalid_source_is_an_error(tmp_path, name, given, message):
         (tmp_path / name).write_bytes(given)
     elif name in SOURCES:
         make_source(name, tmp_path)
-    settings = {} if isinstance(given, bytes) else given
-    assert message in complaint(prepare_corpus, name, "out", **settings)
-    assert not Path("out").exists()
+    settings = given if isinstance(given, dict) else {}
+    for unit_bytes in (10, 2**23):
+        folder = f"out{unit_bytes}"
+        assert message in complaint(prepare_corpus, name, folder, unit_bytes=unit_bytes, **settings)
+        assert not Path(folder).exists()

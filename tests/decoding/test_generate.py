@@ -214,10 +214,7 @@ def test_a_sampler_may_take_the_tokens_of_the_window(model):
         ({"num_tokens": 0}, "at least 1, not 0"),
         ({"sampler": partial(F.sample, temperature=-1.0)}, "temperature .* positive"),
         ({"sampler": partial(F.sample, top_k=0)}, "top-k"),
-        (
-            {"sampler": lambda rng, logits: logits},
-            r"returns float32\[11\], not integers of shape \[\]",
-        ),
+        ({"sampler": lambda rng, logits: logits}, r"float32\[11\], not integers of shape \[\]"),
         ({"prompt": np.array([1, V])}, f"token {V}"),
         ({"prompt": np.array([-1, 1])}, "token -1"),
         ({"lengths": np.int32(len(PROMPT) + 1)}, "lengths has 5"),
