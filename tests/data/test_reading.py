@@ -18,7 +18,6 @@ from tlite.data.reading import (
     is_table,
     iter_bytes,
     locate,
-    parse_json_object,
     read_lines,
     read_text,
     text_lines,
@@ -100,15 +99,6 @@ def test_other_than_regular_files_are_not_read(tmp_path, monkeypatch, name, reas
     for reader, *arguments in readers(Path(name))[: 4 if "it is" in reason else 2]:
         assert reason in complaint(reader, *arguments)
     assert "can't be the name of a file" in complaint(find, "a\0b")
-
-
-NOT_JSON = ["", "{", '{"a": "\\ud800"}', "[" * 99_999, "\ud800".encode("utf-8", "surrogatepass")]
-
-
-@pytest.mark.parametrize("text", [*NOT_JSON, "[1]"], ids=range(6))
-def test_text_that_is_not_a_json_object_is_an_error(text):
-    kind = "a JSON object" if text == "[1]" else "JSON"
-    assert complaint(parse_json_object, text, "a").startswith(f"a is not {kind}")
 
 
 def test_a_bomb_is_stopped_at_the_limit_in_little_memory(tmp_path, monkeypatch):

@@ -153,7 +153,8 @@ BAD_FILES = [
     ("a.jsonl", "", "a.jsonl is empty"),
     ("a.jsonl", '{"text": "a", "label": 1}\n\nx\n', "not JSON Lines: line 3 is not JSON"),
     ("a.json", '[{"text": "a", "label": 1},\n 2]', "a.json is not a list of JSON objects"),
-    ("a.json", "[1", "a.json, a list, is not JSON"),
+    ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "not JSON Lines: line 1 is not JSON"),
+    ("a.json", "[" * 99_999, "a.json, a list, is not JSON"),
     ("a.jsonl", '{"body": "a", "stars": 1}\n', "a.jsonl has no column 'text': it has body, stars"),
     ("a.jsonl", '{"text": "b", "label": null}\n', "row 1 of the training split has the label ''"),
     ("a.csv", "text,label\na,1\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns, not 2"),
@@ -174,7 +175,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES, ids=itertools.count())
 def test_first_fault_of_a_file_is_named(name, content, message, stream):
     Path(name).write_text(content)
     assert message in complaint(read_all, name, stream=stream)
