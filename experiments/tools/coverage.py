@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 from scipy.special import ndtr
 
 from tlite.comparison.blocks import scores_of_one_run
-from tlite.comparison.statistics import Variance, t_critical, variance
+from tlite.comparison.statistics import variance
 from tlite.training.metrics import ExampleScores
 
 SEEDS, EXAMPLES, RATIOS = (2, 3, 4, 5, 10, 20, 30), (2, 4, 10, 26, 200), (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -48,15 +48,8 @@ def coverage(
     deviation = (EXAMPLE**2 / examples + groups * by_group) ** 0.5
     return tuple(
         float(np.mean(2 * ndtr(half / deviation) - 1))
-        for half in (variances.half_width, wider_part(variances))
+        for half in (variances.half_width, np.maximum(*variances.half_widths[1:]))
     )
-
-
-def wider_part(variances: Variance) -> Float[np.ndarray, " studies"]:
-    """Return half of the wider of the intervals over seeds alone and over examples alone."""
-    seeds = t_critical(variances.seeds_dof) * np.sqrt(variances.seeds)
-    examples = t_critical(variances.examples_dof) * np.sqrt(variances.examples)
-    return np.maximum(seeds, examples)
 
 
 def autoregressive(correlation: float) -> Callable:

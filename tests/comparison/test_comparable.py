@@ -58,8 +58,14 @@ def with_data(experiment, *sources):
 TEXT, CORPUS = GENERATOR.data, replace(GENERATOR, data=Corpus("c"))
 LABELLED = [LabelledText(training=("a",), labels={"1": label}) for label in ("bad", "no")]
 OTHER_DATA = {"data": DATA | {"sha256": "e" * 64}}
+OTHER_TEXTS = {"data": DATA | {"SHA-256 of the validation part": "e" * 64}}
 DIFFERENTLY_MEASURED = {
     f"sha256 is {'e' * 20}... and {'d' * 20}...": (GENERATOR, (GENERATOR, OTHER_DATA)),
+    # Equally many texts in each: their scores must not be paired.
+    f"SHA-256 of the validation part is {'e' * 20}... and None": (
+        CLASSIFIER,
+        (CLASSIFIER, OTHER_TEXTS),
+    ),
     "the experiment is ClassifierExperiment and GeneratorExperiment": (GENERATOR, CLASSIFIER),
     "best_metric is accuracy and loss": (GENERATOR, varied(GENERATOR, best_metric="accuracy")),
     "validation_fraction is 0.2 and 0.05": with_data(

@@ -6,6 +6,7 @@ batch means).
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,19 +39,34 @@ def pair_scores(
             (`num_blocks`) at the same positions of the text in both runs.
     """
     pair = [sums_and_counts(scores, metric) for scores in (run, reference)]
-    (sums, count), (other_sums, other_count) = pair
-    windows = min(len(count), len(other_count))
-    if sums is None or other_sums is None or windows < 2:
+    windows = min(len(count) for _, count in pair)
+    if windows < 2 or not have_same_examples(pair, contiguous=contiguous):
         return None
-    if not contiguous:
-        if not np.array_equal(count, other_count):
-            return None
-        return PairedScores(*(ratio_by_example(*one) for one in pair), 1.0)
-    if not np.isclose(count.sum(), other_count.sum(), rtol=0.01):  # the first token has no target
-        return None
-    by_window = [in_blocks(*one, windows).mean(0) for one in pair]
-    number = num_blocks(by_window[0] - by_window[1])
-    return PairedScores(*(in_blocks(*one, number) for one in pair), len(count) / number)
+    tables = score_tables(pair, contiguous=contiguous)
+    return PairedScores(*tables, len(pair[0][1]) / tables[0].shape[1])
+
+
+def have_same_examples(pairs: Sequence[tuple], *, contiguous: bool) -> bool:
+    """Return False if `sums_and_counts` of a run have no metric, or other examples.
+
+    `comparable.check_comparable` compares the data, and so the text of contiguous windows.
+    """
+    first = pairs[0][1]
+    is_same = (contiguous or np.array_equal(count, first) for _, count in pairs)
+    return all(is_same) and all(sums is not None for sums, _ in pairs)
+
+
+def score_tables(pairs: Sequence[tuple], *, contiguous: bool) -> list[Float[np.ndarray, "S N"]]:
+    """Return scores by example from `sums_and_counts` of runs.
+
+    Windows of a text are grouped into as few blocks as a difference from the first run needs.
+    """
+    windows = min((len(count) for _, count in pairs), default=0)
+    if not contiguous or windows < 2:
+        return [ratio_by_example(*pair) for pair in pairs]
+    first, *others = (in_blocks(*pair, windows).mean(0) for pair in pairs)
+    number = min((num_blocks(scores - first) for scores in others), default=windows)
+    return [in_blocks(*pair, number) for pair in pairs]
 
 
 def scores_of_one_run(run: ExampleScores, metric: str) -> PairedScores | None:

@@ -7,8 +7,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from tlite.comparison.blocks import in_blocks, num_blocks, ratio_by_example, sums_and_counts
-from tlite.comparison.statistics import t_critical, variance
+from tlite.comparison.blocks import score_tables, sums_and_counts
+from tlite.comparison.statistics import variance
 from tlite.training.metrics import ExampleScores
 
 Value = TypeVar("Value", bound=Hashable)
@@ -54,18 +54,13 @@ def losses_by_example(
     """Return the losses by seed and example for `survivors`, without values that diverged.
 
     Args:
-        contiguous: True if examples are the windows of one text, which are grouped into as many
-            blocks as the smallest `num_blocks` of the differences from the best value.
+        contiguous: True if examples are the windows of one text, which are grouped into blocks by
+            the differences from the best value.
     """
     finite = {value: s for value, s in scores.items() if np.isfinite(s.sums["loss"]).all()}
-    tables = {value: sums_and_counts(s, "loss") for value, s in finite.items()}
-    windows = min((len(count) for _, count in tables.values()), default=0)
-    if not contiguous or windows < 2:
-        return {value: ratio_by_example(*table) for value, table in tables.items()}
-    by_window = {value: in_blocks(*table, windows).mean(0) for value, table in tables.items()}
-    best = min(by_window.values(), key=np.mean)
-    number = min(num_blocks(losses - best) for losses in by_window.values())
-    return {value: in_blocks(*table, number) for value, table in tables.items()}
+    ranked = sorted(finite, key=lambda value: finite[value].sums["loss"].mean())
+    pairs = [sums_and_counts(finite[value], "loss") for value in ranked]
+    return dict(zip(ranked, score_tables(pairs, contiguous=contiguous), strict=True))
 
 
 def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
@@ -77,7 +72,5 @@ def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
     if differences.size == 1:
         return False
     spread = variance(differences)
-    half_width = spread.half_width
-    if len(differences) == 1:
-        half_width = t_critical(spread.examples_dof) * np.sqrt(spread.examples)
+    half_width = spread.half_width if len(differences) > 1 else spread.half_widths[-1]
     return bool(differences.mean() > half_width)

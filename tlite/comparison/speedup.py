@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from tlite.comparison.blocks import in_blocks, num_blocks, ratio_by_example, sums_and_counts
+from tlite.comparison.blocks import have_same_examples, score_tables, sums_and_counts
 from tlite.comparison.flops import GENERATOR
 from tlite.comparison.statistics import variance
 from tlite.comparison.summaries import Metric, RunSummary, shares_initial_values
@@ -134,18 +134,19 @@ def interpolation_weights(
     The mean of the parabolas through the three nodes to the left and to the right of a point
     (one of them in the first and last interval; the line through two nodes if there are no more).
     """
-    number = len(nodes)
-    weights = np.zeros((len(points), number))
-    intervals = np.clip(np.searchsorted(nodes, points, side="right") - 1, 0, number - 2)
-    for row, (x, k) in enumerate(zip(points, intervals, strict=True)):
-        starts = [i for i in (k - 1, k) if 0 <= i <= number - 3]
-        subsets = [range(i, i + 3) for i in starts] or [range(2)]
-        for subset in subsets:
-            for i in subset:
-                others = [j for j in subset if j != i]
-                basis = np.prod([(x - nodes[j]) / (nodes[i] - nodes[j]) for j in others])
-                weights[row, i] += basis / len(subsets)
-    return weights
+    order = min(len(nodes), 3)
+    weights = np.zeros((len(points), len(nodes)))
+    intervals = np.searchsorted(nodes[1:-1], points, side="right")
+    for start in range(len(nodes) - order + 1):
+        subset = slice(start, start + order)
+        inside = (intervals >= start) & (intervals <= start + order - 2)
+        # Exact for the powers of x up to the parabola's or line's degree.
+        at_nodes, at_points = (
+            np.vander(x - nodes[start], order, increasing=True).T
+            for x in (nodes[subset], points[inside])
+        )
+        weights[inside, subset] += np.linalg.solve(at_nodes, at_points).T
+    return weights / weights.sum(1, keepdims=True)
 
 
 class Entry(NamedTuple):
@@ -232,24 +233,17 @@ def scores_by_block(
     Raises:
         UserError: a run has no scores of its last validation, or of other examples.
     """
-    sums: dict[int, tuple] = {}
+    pairs = []
     for run in runs:
         scores = read_example_scores(run.folder)
         if scores is None or scores.step != run.last_validation:
             raise UserError(f"{run.label} has no scores of the examples of its last validation")
-        values, counts = sums_and_counts(scores, metric.name)
-        if values is None:
-            raise UserError(f"{run.label} has no {metric.name} of each example")
-        sums[id(run)] = values, counts
-    if runs[0].experiment["kind"] != GENERATOR:
-        counts = [count for _, count in sums.values()]
-        if not all(np.array_equal(count, counts[0]) for count in counts):
-            raise UserError("the runs were validated on different examples")
-        return {key: metric.scale * ratio_by_example(*pair) for key, pair in sums.items()}
-    windows = min(len(count) for _, count in sums.values())
-    by_window = [in_blocks(*pair, windows).mean(0) for pair in sums.values()]
-    number = min(num_blocks(mine - by_window[0]) for mine in by_window[1:])
-    return {key: metric.scale * in_blocks(*pair, number) for key, pair in sums.items()}
+        pairs.append(sums_and_counts(scores, metric.name))
+    contiguous = runs[0].experiment["kind"] == GENERATOR
+    if not have_same_examples(pairs, contiguous=contiguous):
+        raise UserError(f"the runs have no {metric.name} of the same examples")
+    tables = score_tables(pairs, contiguous=contiguous)
+    return {id(run): metric.scale * table for run, table in zip(runs, tables, strict=True)}
 
 
 def fixed_decay_notes(entries: Sequence[Entry], runs: Sequence[RunSummary]) -> list[str]:

@@ -47,16 +47,21 @@ class Variance(NamedTuple):
         return np.maximum(self.seeds + self.examples - self.residual, larger)
 
     @property
-    def half_width(self) -> Number:
-        """Half of the 95 % interval: the widest of the three t intervals t(0.975, f) sqrt(v).
+    def half_widths(self) -> list[Number]:
+        """Half of the t intervals t(0.975, f) sqrt(v): Satterthwaite's for `total`, and the exact
+        ones over new seeds alone and over new examples alone."""
+        return [t_critical(dof) * np.sqrt(v) for v, dof in self._intervals]
 
-        These are Satterthwaite's for `total`, and the exact ones over seeds alone and over examples
-        alone. With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds
-        is large and its estimate small by chance. 0 lies outside of the widest if and only if all
+    @property
+    def half_width(self) -> Number:
+        """Half of the 95 % interval: the widest of `half_widths`.
+
+        With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds is
+        large and its estimate small by chance. 0 lies outside of the widest if and only if all
         three tests reject it (an intersection-union test: Berger 1982, "Multiparameter hypothesis
         testing and acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
         """
-        return reduce(np.maximum, (t_critical(dof) * np.sqrt(v) for v, dof in self._intervals))
+        return reduce(np.maximum, self.half_widths)
 
     def p_value(self, mean: Number) -> Number:
         """p-value of a mean of 0: below 0.05 if and only if 0 is outside of mean ± half_width."""
@@ -159,10 +164,8 @@ class Difference:
     def half_widths_by_source(self) -> tuple[float | None, float | None]:
         """Half of the 95 % interval for new seeds on the same examples, and of the one for new
         examples with the same seeds: each is the t interval with its own degrees of freedom."""
-        v = self.variance
-        seeds = t_critical(v.seeds_dof) * np.sqrt(v.seeds)
-        examples = t_critical(v.examples_dof) * np.sqrt(v.examples) if self.examples else np.nan
-        return self._rounded(seeds), self._rounded(examples)
+        _, seeds, examples = self.variance.half_widths
+        return self._rounded(seeds), self._rounded(examples if self.examples else np.nan)
 
     def _rounded(self, half: Number) -> float | None:
         if np.isnan(half):
