@@ -22,25 +22,32 @@ def loss(steps: float) -> float:
     return 1.2 + 8.0 * steps**-0.45
 
 
-def simulate_speedup(rng: np.random.Generator, seeds: int, factor: float, paired: bool):
-    """Return the speedup result in a study of a run that is `factor` times as fast."""
-    text, interaction = rng.normal(0, (TEXT, INTERACTION), (EXAMPLES, 2)).T
+def draw_study(
+    rng: np.random.Generator,
+    seeds: int,
+    factor: float,
+    paired: bool = True,
+    examples: int = EXAMPLES,
+) -> tuple[dict[int, Float[np.ndarray, "S N"]], Float[np.ndarray, "S N"]]:
+    """Return scores by budget of a run `factor` times as fast as the reference, and the scores of
+    the reference at the largest budget."""
+    text, interaction = rng.normal(0, (TEXT, INTERACTION), (examples, 2)).T
     seed, other = rng.normal(0, SEED, (2, seeds, 1))
 
     def cells(mean: float, effect: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
-        by_cell = rng.normal(0, CELL, (seeds, EXAMPLES))
+        by_cell = rng.normal(0, CELL, (seeds, examples))
         return mean + text + effect + rng.normal(0, RUN, (seeds, 1)) + by_cell
 
     effect = (seed if paired else other) + interaction
     run = {steps: cells(loss(factor * steps), effect) for steps in BUDGETS}
-    return speedup(run, cells(loss(BUDGETS[-1]), seed), BUDGETS[-1], paired=paired)
+    return run, cells(loss(BUDGETS[-1]), seed)
 
 
 def coverage(seeds: int, factor: float, paired: bool, studies: int = 1000) -> tuple[float, float]:
     """Return the coverage of the interval, and the median of its upper over its lower end."""
     rng, covered, ratios = np.random.default_rng([seeds, int(100 * factor), paired]), 0, []
     for _ in range(studies):
-        result = simulate_speedup(rng, seeds, factor, paired)
+        result = speedup(*draw_study(rng, seeds, factor, paired), BUDGETS[-1], paired=paired)
         covered += result.low <= factor <= result.high
         ratios.append(result.high / result.low if result.low else np.inf)
     return covered / studies, float(np.median(ratios))
