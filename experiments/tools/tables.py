@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -180,14 +181,6 @@ def variants(name: str) -> list[str]:
     return table([*header, OVER_BOTH, "correlation by seed", "seeds"], rows, name)
 
 
-def study() -> list[str]:
-    return variants("study")
-
-
-def hybrid() -> list[str]:
-    return variants("hybrid")
-
-
 def optimizers() -> list[str]:
     results = json.loads((RESULTS / "optimizers.json").read_text(encoding="utf-8"))
     speedups = {entry["label"]: entry["text"] for entry in results["speedups"]}
@@ -258,15 +251,16 @@ def coverage() -> list[str]:
     return table(header, [row(seeds, *cells) for seeds, cells in rows.items()], "coverage")
 
 
-TABLES = (
-    coverage, generators, classifiers, translators, study, hybrid, optimizers, scaling, speed, plan,
-)  # fmt: skip
+TABLES = {
+    make.__name__: make
+    for make in (coverage, generators, classifiers, translators, optimizers, scaling, speed, plan)
+} | {name: partial(variants, name) for name in ("study", "hybrid")}
 
 
 def with_tables(text: str) -> str:
     """Return a document with every table written anew."""
-    for make in TABLES:
-        block = rf"(<!-- table: {make.__name__} -->\n).*?(?=<!-- end -->)"
+    for name, make in TABLES.items():
+        block = rf"(<!-- table: {name} -->\n).*?(?=<!-- end -->)"
         lines = "\n".join(["", *make(), "", ""])
         text = re.sub(block, lambda m, lines=lines: m[1] + lines, text, flags=re.S)
     return text
