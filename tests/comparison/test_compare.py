@@ -97,7 +97,6 @@ def test_other_formats_are_printed_as_they_are_written(runs, tmp_path, capsys, f
 
 
 def test_nothing_to_compare_is_an_error(tmp_path):
-    assert "name the folders" in complaint(compare, [])
     study = fake_study(tmp_path / "s", {"late": "late"}, failed=["broken"])
     for name in ("late", "broken"):
         assert name in complaint(compare, [study])

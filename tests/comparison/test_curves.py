@@ -35,6 +35,10 @@ def test_lines_and_bands_are_at_the_validations(two):
     assert [dot.get_xdata()[0] for dot in dots] == [40, 30]
     assert axes.get_ylim()[1] < high  # the high losses at the start are cut off
     assert axes.get_ylim()[0] < curves[1].get_ydata().min()
+    (axes,) = plot_differences(two).axes
+    (point,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert point.get_xdata()[0] == pytest.approx(two.differences[1].mean)
+    assert "to the left: better" in axes.get_xlabel()
 
 
 @pytest.mark.filterwarnings("error")
@@ -59,10 +63,3 @@ def test_unknown_numbers_are_not_drawn(tmp_path):
     pictures = draw(compare_runs([fake_run(tmp_path / "a", varied(logistic, seeds=1), [0.5])]))
     assert list(pictures) == ["curves-steps.png", "curves-tokens.png", "curves-minutes.png"]
     assert draw(compare_runs([fake_run(tmp_path / "b", GENERATOR, FINAL, until=5)])) == {}
-
-
-def test_differences_are_drawn_with_their_intervals(two):
-    (axes,) = plot_differences(two).axes
-    (point,) = (line for line in axes.lines if line.get_marker() == "o")
-    assert point.get_xdata()[0] == pytest.approx(two.differences[1].mean)
-    assert "to the left: better" in axes.get_xlabel()
