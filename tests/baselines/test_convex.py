@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tlite import baselines as B
 from tlite import functional as F
@@ -29,20 +28,12 @@ def loss(weights, bias, ratios):
     return mean + L2 / 2 * jnp.square(weights / ratios).sum()
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return [np.asarray(a, np.float32) for a in fit_bags_of_words(FEATURES, LABELS, SIZES, C, L2)]
-
-
-@pytest.fixture(scope="module")
-def ratios():
-    counts = np.zeros((V, C))
+def test_the_gradient_of_the_loss_vanishes():
+    counts = np.zeros((V, C), np.float32)
     for row, label in zip(FEATURES, LABELS, strict=True):
         counts[row[row >= 0], label] += 1
-    return np.asarray(jax.jit(B.log_count_ratios)(counts.astype(np.float32)))
-
-
-def test_the_gradient_of_the_loss_vanishes(fitted, ratios):
+    ratios = np.asarray(jax.jit(B.log_count_ratios)(counts))
+    fitted = [np.float32(a) for a in fit_bags_of_words(FEATURES, LABELS, SIZES, C, L2)]
     gradient = jax.jit(jax.grad(loss, (0, 1)))
     first = jax.device_get(gradient(np.zeros((V, C)), np.zeros(C), ratios))
     last = jax.device_get(gradient(*fitted, ratios))

@@ -7,9 +7,9 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from scipy.spatial.distance import cdist
 
 from tlite import pictures as P
 from tlite.pictures.labels import matplotlib_label
@@ -23,7 +23,6 @@ PLOTS = {
     "confusion": lambda: P.plot_confusion(np.eye(6, dtype=int), WORDS),
     "embedding": lambda: P.plot_embedding(NUMBERS, WORDS),
     "frequencies": lambda: P.plot_frequencies(Counter(WORDS), "word"),
-    "lens": lambda: P.plot_top_of_lens(SHARES, [WORDS] * 6, WORDS),
     "predictions": lambda: P.plot_predictions_by_value(np.arange(6), WORDS, WORDS),
     "probability": lambda: P.plot_probability_by_value(SHARES[0], WORDS, WORDS[0]),
     "top tokens": lambda: P.plot_top_tokens(SHARES, [WORDS] * 6, WORDS),
@@ -67,8 +66,6 @@ CELLS = [[matplotlib_label(piece) for piece in row] for row in PIECES]
 TOKENS = ["a", r"\$", "␣", "↵"]
 NUMBERED = [[f"{number:.2f}" for number in row] for row in TABLE]
 MAPS = {  # what draws, what it shows, the ends of its scale, names of rows and columns, texts
-    "attention": (lambda: P.plot_attention(WEIGHTS[:1], QUERIES, KEYS), WEIGHTS[0],
-        (0, WEIGHTS[0].max()), BESIDE, BELOW, ()),
     "confusion": (lambda: P.plot_confusion(COUNTS, ["p", "f", "$"]), COUNTS / [[10], [1], [200]],
         (0, 1), ["p", "f", r"\$"], ["p", "f", r"\$"],
         [["70%\n7", "20%\n2", "10%\n1"], ["0%\n0"] * 3, ["0%\n1", "0%\n0", "100%\n199"]]),
@@ -96,10 +93,12 @@ def test_heat_maps_show_their_numbers_and_labels(name):
     assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("heads", [1, 3, 5, 12])
 def test_each_head_has_a_map_with_tokens_at_the_outer_edges(heads):
+    """Masked cells are hatched."""
     axes = P.plot_attention(WEIGHTS[:heads], QUERIES, KEYS)
     panels, columns = axes.figure.axes[:heads], min(heads, 4 if heads > 4 else 2)
+    assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
     assert [panel.get_title() for panel in panels] == [f"head {h}" for h in range(heads)]
     for head, panel in enumerate(panels):
         np.testing.assert_allclose(panel.images[0].get_array(), WEIGHTS[head])
@@ -111,27 +110,19 @@ def test_each_head_has_a_map_with_tokens_at_the_outer_edges(heads):
     assert len(empty) == -heads % columns
     assert not any(panel.images for panel in empty)
 
-
-def test_masked_cells_are_hatched_unlike_weights_of_zero():
-    mask = np.tril(np.ones((3, 4), bool))
-    weights = np.where(mask, WEIGHTS[:2], 0.0)
-    weights[:, 2, 0] = 0.0
+    mask = np.tri(3, 4, dtype=bool)
+    weights = WEIGHTS[:2] * mask * (np.arange(4) != 1)  # a weight of 0 is not masked
     for panel in P.plot_attention(weights, QUERIES, KEYS, mask=mask).figure.axes[:2]:
         shown = np.ma.getmaskarray(panel.images[0].get_array())
         np.testing.assert_array_equal(shown, ~mask)
         assert panel.patch.get_hatch()
 
 
-@given(arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32)), st.floats(0.1, 10))
-def test_cosine_similarity_is_of_directions_alone(table, scale):
-    assume((np.linalg.norm(table, axis=1) > 0.1).all())
-    table[3] = 0
-    similarity = P.cosine_similarity(table)
-    np.testing.assert_allclose(np.diag(similarity), [1, 1, 1, 0], atol=1e-5)
-    np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
-    scales = np.float32([[-scale], [scale], [1], [1]])
-    signs = np.sign(scales) * np.sign(scales.T)
-    np.testing.assert_allclose(P.cosine_similarity(scales * table), signs * similarity, atol=1e-5)
+def test_cosine_similarity_is_of_directions_alone():
+    table = DRAW.normal(size=(4, 3)) * [[1], [100], [1], [0]]
+    expected = np.zeros((4, 4))  # a row of zeros has no direction
+    expected[:3, :3] = 1 - cdist(table[:3], table[:3], "cosine")
+    np.testing.assert_allclose(P.cosine_similarity(table), expected, atol=1e-12)
 
 
 def metrics(num_replicas, num_steps=3):
@@ -175,11 +166,11 @@ UNNAMED |= {"lengths": lambda: P.plot_lengths([3, 4, 9], "line", "character")}
 
 
 @pytest.mark.parametrize("plot", PLOTS | PANELS | UNNAMED)
-def test_plots_have_labels_and_draw_dollar_signs_literally(plot, tmp_path):
+def test_plots_have_labels_and_draw_dollar_signs_literally(plot):
     axes = (PLOTS | PANELS | UNNAMED)[plot]()
     assert axes.figure.axes[0] is axes
     assert plot in PANELS or (axes.get_xlabel() and axes.get_ylabel())
-    axes.figure.savefig(tmp_path / "plot.png")
+    axes.figure.draw_without_rendering()
     texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
     assert not any(map(matplotlib.cbook.is_math_text, texts))
     shown = {text.replace(r"\$", "$").partition("\n")[0] for text in texts}
@@ -229,8 +220,7 @@ def test_frequencies_are_shares_in_falling_order():
     axes = P.plot_frequencies(Counter({"a": 5, " ": 3, "$": 2}), "character")
     assert [bar.get_height() for bar in axes.patches] == [50, 30, 20]
     assert ticks(axes.xaxis) == ["a", "␣", r"\$"]
-    many = Counter(f"word{i}" for i in range(99))
-    assert len(P.plot_frequencies(many, "word").patches) == 40
+    assert len(P.plot_frequencies(Counter(map(str, range(99))), "word").patches) == 40
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30))
@@ -265,7 +255,7 @@ LETTERS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
 ROWS = np.random.default_rng(0).normal(size=(len(LETTERS), 5)).astype(np.float32)
 
 
-def test_tokens_are_drawn_at_their_principal_components(tmp_path):
+def test_tokens_are_drawn_at_their_principal_components():
     axes, centred = P.plot_embedding(ROWS, LETTERS), ROWS - ROWS.mean(0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     expected = np.abs(centred @ directions[:2].T)
@@ -276,7 +266,6 @@ def test_tokens_are_drawn_at_their_principal_components(tmp_path):
     points = np.array([text.get_position() for text in axes.texts])
     for values, limits in zip(points.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
         assert limits[0] < values.min() <= values.max() < limits[1]
-    axes.figure.savefig(tmp_path / "plot.png")
 
 
 @given(st.integers(1, 40), st.integers(0, 99))
