@@ -21,12 +21,10 @@ class Text:
         return TEXT
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    settings = {"CONTEXT": 8, "WIDTH": 16, "HEADS": 2, "BLOCKS": 1, "BATCH": 8}
-    settings |= {"SAMPLE_LENGTH": 2, "TEXT": Text()}
-    for name, value in settings.items():
-        monkeypatch.setattr(one_file, name, value)
+SMALL = {
+    "CONTEXT": 8, "WIDTH": 16, "HEADS": 2, "BLOCKS": 1, "BATCH": 8, "SAMPLE_LENGTH": 2,
+    "TEXT": Text(),
+}  # fmt: skip
 
 
 def run(monkeypatch, folder, *options):
@@ -35,6 +33,8 @@ def run(monkeypatch, folder, *options):
 
 
 def test_the_run_learns_and_is_compared(tmp_path, monkeypatch, capsys):
+    for name, value in SMALL.items():
+        monkeypatch.setattr(one_file, name, value)
     run(monkeypatch, tmp_path / "a", "--steps", "50", "--seeds", "2")
     lines = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").open()]
     assert lines[-1]["loss"] < lines[0]["loss"] - 0.5
@@ -44,8 +44,5 @@ def test_the_run_learns_and_is_compared(tmp_path, monkeypatch, capsys):
     first, second = json.loads(capsys.readouterr().out)["runs"]
     assert first["finished"]
     assert second["difference"] == 0
-
-
-def test_an_existing_folder_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(SystemExit):
-        run(monkeypatch, tmp_path)
+    with pytest.raises(SystemExit):  # the folder exists
+        run(monkeypatch, tmp_path / "a")
