@@ -9,6 +9,7 @@ from tlite.config import to_dict
 from tlite.experiment import Experiment
 from tlite.models import make_model
 from tlite.models.parameters import named_arrays
+from tlite.training.config import TrainingConfig
 from tlite.training.optimizers import select_trainable
 
 LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside a transformer
@@ -56,14 +57,10 @@ def flops_per_token(
     return by_token + by_text / model["context"] + attention
 
 
-def without_gradient(training: Any, arrays: Mapping[str, Any]) -> set[str]:
-    """Return the names of the arrays that are frozen, and have no low-rank update.
+def without_gradient(training: TrainingConfig, arrays: Mapping[str, Any]) -> set[str]:
+    """Return the names of the arrays (or shapes) that are frozen, and have no low-rank update.
 
     The gradient of an update is computed from its matrix's.
-
-    Args:
-        training: a `TrainingConfig`.
-        arrays: parameters by name, or their shapes.
     """
     low_rank, trained = training.low_rank, select_trainable(training, dict(arrays))
     frozen = {name: a for name, a in arrays.items() if name not in trained}

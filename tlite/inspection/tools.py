@@ -146,9 +146,7 @@ def _replace_each(
 ) -> Float[Array, "L N"]:
     """Return metric(logits) with one of `size` rows of one value replaced, for each value and row.
 
-    Args:
-        values: replacements by name.
-        trailing_axes: number of axes after that of the rows.
+    `values` has replacements by name; `trailing_axes` is the number of axes after that of the rows.
     """
 
     def metric_of_replaced(index: Int[Array, ""]) -> Float[Array, ""]:

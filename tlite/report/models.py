@@ -139,8 +139,7 @@ def draw_classifier(
 ) -> None:
     """Draw class probabilities, the saliency of tokens, and the ablation of heads.
 
-    Args:
-        labels: of the first tokens; the others are padding or features.
+    `labels` are those of `draw_stack`.
     """
     logits = draw_stack(page, model, tokenizer, tokens, labels)
     predicted, inputs = int(logits.argmax()), jnp.asarray(tokens)
