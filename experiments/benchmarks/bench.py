@@ -21,13 +21,13 @@ from typing import Literal
 
 import tyro
 
-from experiments.benchmarks.gpt2_worker import WORK as GPT2_WORK
-from experiments.benchmarks.settings import CPU_TRAINING, GENERATION, NEW_TOKENS, TRAINING
+from experiments.benchmarks.generation_worker import WORK
+from experiments.benchmarks.settings import CPU_TRAINING, TRAINING
 from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
-PARTS = "all", *(s.name for s in TRAINING), "profile", "generation", "gpt2", "start"
+PARTS = "all", *(s.name for s in TRAINING), "profile", *WORK, "start"
 PYTORCH = {
     "PyTorch eager": {"compile": False, "bf16": False},
     "PyTorch compile": {"compile": True, "bf16": False},
@@ -159,30 +159,20 @@ def profile(num_rounds: int) -> dict[str, float]:
     return shares
 
 
-def time_generation(samples: int, num_rounds: int, peaks: dict[str, float]) -> dict:
-    print(f"\ngeneration, {GENERATION.name}: {samples} sample(s) of {NEW_TOKENS} tokens")
-    ours = Contender("tlite", "tlite_worker", "generate", samples=samples)
-    theirs = Contender("Hugging Face, cached", "torch_worker", "generate", samples=samples)
-    check_parameters([ours, theirs])
-    take_turns([ours, theirs], num_rounds)
-    result = compare([ours], [theirs], samples * NEW_TOKENS)
-    rate = ours.ready["bytes_read"] / median(ours.seconds())
-    print(f"  {rate / 1e9:.1f} GB/s of weights and caches, {rate / peaks['bytes']:.0%} of a sum's")
-    return result
-
-
-def time_gpt2(name: str, num_rounds: int) -> dict:
-    """Time generation with GPT-2's shape; its compile seconds are those of the first call."""
-    samples, length, new_tokens = GPT2_WORK[name]
-    print(f"\nGPT-2's shape, {name}: {samples} sample(s), {new_tokens} token(s) after {length}")
-    ours = Contender("tlite", "gpt2_worker", "tlite", work=name)
+def time_generation(name: str, work: tuple, num_rounds: int, peaks: dict[str, float]) -> dict:
+    """Time generation; the compile seconds are those of the first call."""
+    _, samples, length, new_tokens = work
+    print(f"\n{name}: {samples} sample(s), {new_tokens} token(s) after {length}")
+    ours = Contender("tlite", "generation_worker", "tlite", work=work)
     theirs = [
-        Contender(f"Hugging Face, {a}", "gpt2_worker", "hugging-face", work=name, attention=a)
+        Contender(f"Hugging Face, {a}", "generation_worker", "hugging-face", work=work, attention=a)
         for a in ("eager", "sdpa")
     ]
     check_parameters([ours, *theirs])
     take_turns([ours, *theirs], num_rounds)
     result = compare([ours], theirs, samples * (new_tokens if new_tokens > 1 else length))
+    rate = ours.ready["bytes_read"] / median(ours.seconds())
+    print(f"  {rate / 1e9:.1f} GB/s of weights and caches, {rate / peaks['bytes']:.0%} of a sum's")
     print("  (seconds are of the whole first call)", flush=True)
     return result
 
@@ -234,11 +224,10 @@ def run(options: Options) -> dict:
         settings = [s for s in TRAINING if s.name == options.only]
     results: dict = {"peak_flops": peaks}
     results["training"] = {s.name: time_training(s, options.rounds, peaks) for s in settings}
-    if options.only in ("all", "generation"):
-        number = options.generation_rounds
-        results["generation"] = {n: time_generation(n, number, peaks) for n in (1, 16)}
-    if options.only in ("all", "gpt2"):
-        results["gpt2"] = {name: time_gpt2(name, options.generation_rounds) for name in GPT2_WORK}
+    for part, works in WORK.items():
+        if options.only in ("all", part):
+            settings = options.generation_rounds, peaks
+            results[part] = {n: time_generation(n, work, *settings) for n, work in works.items()}
     if options.only in ("all", "profile"):
         results["profile"] = profile(options.rounds)
     if options.only in ("all", "start"):

@@ -51,5 +51,3 @@ CPU_TRAINING = [
 GPU_TRAINING = Setting("124M", 768, 12, 12, 1024, 12, steps=10, vocabulary_size=50304, dropout=0.0)
 """GPT-2 small takes hours on a CPU: timed on a GPU, or with `--only 124M`."""
 TRAINING = [*CPU_TRAINING, GPU_TRAINING]
-GENERATION = Setting("0.8M, context 512", 128, 4, 4, 512, 1, steps=0, dropout=0.0)
-NEW_TOKENS = 500

@@ -1,4 +1,4 @@
-"""tlite's side of the benchmark: training steps and generation."""
+"""tlite's side of the benchmark: training steps, and the peaks of the machine."""
 
 import re
 import tempfile
@@ -10,13 +10,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
+from experiments.benchmarks.settings import TRAINING
 from experiments.benchmarks.worker import run_job, serve
 from tlite.data import BuiltinText
-from tlite.decoding import generate
-from tlite.decoding.generate import plan_chunks
 from tlite.distributed.devices import prepare_devices
-from tlite.models import CausalLM, count_parameters
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
@@ -82,30 +79,6 @@ def profile(options: dict) -> None:
     serve({}, shares)
 
 
-def time_generation(options: dict) -> None:
-    prepare_devices()
-    model = CausalLM(GENERATION.config(), rng=jax.random.key(0))
-    samples = options["samples"]
-    prompt = jnp.zeros((1,) if samples == 1 else (samples, 1), jnp.int32)
-
-    def generate_once() -> dict:
-        tokens = generate(model, prompt, num_tokens=NEW_TOKENS, rng=jax.random.key(0))
-        return {"tokens": tokens.block_until_ready().size}
-
-    began = time.perf_counter()
-    generate_once()
-    compile_seconds = time.perf_counter() - began
-    generate_once()
-    weights, token = (
-        sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-        for tree in (model, jax.eval_shape(lambda: model.empty_caches(samples, capacity=1)))
-    )
-    chunks = plan_chunks(1, NEW_TOKENS, GENERATION.context)
-    cached_tokens = sum(chunk.count * chunk.capacity for chunk in chunks)
-    ready = {"parameters": count_parameters(model), "compile_seconds": compile_seconds}
-    serve(ready | {"bytes_read": NEW_TOKENS * weights + cached_tokens * token}, generate_once)
-
-
 def peak(options: dict) -> None:
     """Measure FLOP/s of a large product in float32 and with bfloat16 operands, and bytes/s."""
     a = jax.random.normal(jax.random.key(0), (2048, 2048))
@@ -132,4 +105,4 @@ def peak(options: dict) -> None:
 
 
 if __name__ == "__main__":
-    run_job({"train": train, "profile": profile, "generate": time_generation, "peak": peak})
+    run_job({"train": train, "profile": profile, "peak": peak})

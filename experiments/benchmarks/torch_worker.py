@@ -1,4 +1,4 @@
-"""PyTorch's side of the benchmark: an idiomatic GPT, and Hugging Face's with its cache."""
+"""PyTorch's side of the benchmark: training steps of an idiomatic GPT."""
 
 import math
 import time
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING, Setting
+from experiments.benchmarks.settings import TRAINING, Setting
 from experiments.benchmarks.worker import run_job, serve
 from tlite.data import BuiltinText
 from tlite.text import CharTokenizer
@@ -67,10 +67,6 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-def count_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def train(options: dict) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -104,43 +100,9 @@ def train(options: dict) -> None:
     compile_seconds = time.perf_counter() - began
     for _ in range(setting.steps - 1):
         step()
-    serve({"parameters": count_parameters(model), "compile_seconds": compile_seconds}, run_steps)
-
-
-@torch.inference_mode()
-def generate(options: dict) -> None:
-    """Time Hugging Face's GPT-2 of the same shape, with its cache (and GPT-2's biases)."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    setting = GENERATION
-    config = GPT2Config(
-        vocab_size=setting.vocabulary_size,
-        n_positions=setting.context,
-        n_embd=setting.width,
-        n_layer=setting.num_blocks,
-        n_head=setting.num_heads,
-        bos_token_id=0,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    model = GPT2LMHeadModel(config).eval()
-    biases = sum(p.numel() for name, p in model.named_parameters() if name.endswith(".bias"))
-    prompt = torch.zeros(options["samples"], 1, dtype=torch.long)
-
-    def generate_once() -> dict:
-        tokens = model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            do_sample=True,
-            top_k=0,
-            min_new_tokens=NEW_TOKENS,
-            max_new_tokens=NEW_TOKENS,
-        )
-        return {"tokens": tokens[:, 1:].numel()}
-
-    generate_once()
-    serve({"parameters": count_parameters(model) - biases, "compile_seconds": 0.0}, generate_once)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    serve({"parameters": num_parameters, "compile_seconds": compile_seconds}, run_steps)
 
 
 if __name__ == "__main__":
-    run_job({"train": train, "generate": generate})
+    run_job({"train": train})
