@@ -21,26 +21,20 @@ from tlite.errors import UserError
 from tlite.training.optimizers import OPTIMIZERS
 
 
-def contender(name, parameters=10, seconds=(1.0, 1.0)):
-    return SimpleNamespace(
-        name=name,
-        ready={"parameters": parameters, "compile_seconds": 0.0},
-        seconds=lambda: list(seconds),
-    )
-
-
-def test_models_of_different_sizes_are_an_error():
-    assert check_parameters([contender("a"), contender("b")]) == 10
-    with pytest.raises(UserError, match="differ"):
-        check_parameters([contender("a"), contender("b", parameters=11)])
+def contender(name, *seconds, parameters=10):
+    ready = {"parameters": parameters, "compile_seconds": 0.0}
+    return SimpleNamespace(name=name, ready=ready, seconds=lambda: seconds)
 
 
 def test_ratios_are_those_of_the_fastest_of_each_side():
-    ours = [contender("slow", seconds=(9, 9)), contender("quick", seconds=(1, 2))]
-    theirs = [contender("eager", seconds=(4, 4)), contender("compiled", seconds=(6, 6))]
+    ours = [contender("slow", 9, 9), contender("quick", 1, 2)]
+    theirs = [contender("eager", 4, 4), contender("compiled", 6, 6)]
+    assert check_parameters([*ours, *theirs]) == 10
     result = compare(ours, theirs, num_tokens=100)
     assert result["best"] == ["quick", "eager"]
     assert result["ratios"] == [4, 2]
+    with pytest.raises(UserError, match="differ"):
+        check_parameters([*ours, contender("larger", parameters=11)])
 
 
 @pytest.mark.parametrize(
