@@ -1,9 +1,18 @@
-"""Shapes of the benchmark: width, depth and batch of nanoGPT-style generators."""
+"""The benchmark's work: shapes of nanoGPT-style generators, and tlite's trainer of each."""
 
+import dataclasses
 from dataclasses import dataclass
 
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
 from tlite.comparison.flops import flops_of_generator
+from tlite.data import BuiltinText
 from tlite.models import FeedForward, GeneratorConfig, LMHead
+from tlite.text import CharTokenizer
+from tlite.training import Trainer, TrainingConfig, generator_task
+from tlite.training.precision import choose_products
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,16 @@ class Setting:
         """Return the FLOPs of a training step per token, as `tlite plan` counts them."""
         return flops_of_generator(self.config())
 
+    def load_tokens(self) -> Int[np.ndarray, "N"]:
+        text = BuiltinText().load()
+        return CharTokenizer(text).encode(text) % self.vocabulary_size
+
+    def make_trainer(self, precision: str = "float32") -> Trainer:
+        """Return tlite's trainer, whose initial parameters and batches PyTorch uses too."""
+        training = TrainingConfig(batch_size=self.batch_size, precision=precision)
+        task = generator_task(choose_products(self.config(), precision))
+        return Trainer(task, training, jnp.asarray(self.load_tokens()))
+
 
 CPU_TRAINING = [
     Setting("44k", 32, 3, 4, 64, 32, steps=200),
@@ -51,3 +70,9 @@ CPU_TRAINING = [
 GPU_TRAINING = Setting("124M", 768, 12, 12, 1024, 12, steps=10, vocabulary_size=50304, dropout=0.0)
 """GPT-2 small takes hours on a CPU: timed on a GPU, or with `--only 124M`."""
 TRAINING = [*CPU_TRAINING, GPU_TRAINING]
+
+
+def find_setting(options: dict) -> Setting:
+    """Return the setting of this name, without dropout if the option says so."""
+    setting = next(s for s in TRAINING if s.name == options["setting"])
+    return setting if options["dropout"] else dataclasses.replace(setting, dropout=0.0)

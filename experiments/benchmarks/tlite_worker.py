@@ -10,25 +10,17 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks.settings import TRAINING
+from experiments.benchmarks.settings import find_setting
 from experiments.benchmarks.worker import run_job, serve
-from tlite.data import BuiltinText
 from tlite.distributed.devices import prepare_devices
-from tlite.text import CharTokenizer
-from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.precision import choose_products
+from tlite.training import Trainer
 
 
-def make_trainer(options: dict) -> tuple[Trainer, Callable[[], dict]]:
+def make_round(options: dict) -> tuple[Trainer, Callable[[], dict]]:
     """Return a trainer, and a function that does a round of steps."""
     prepare_devices()
-    setting = next(s for s in TRAINING if s.name == options["setting"])
-    text = BuiltinText().load()
-    tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
-    config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
-    model = choose_products(setting.config(), options["precision"])
-    task = generator_task(model)
-    trainer = Trainer(task, config, jnp.asarray(tokens))
+    setting = find_setting(options)
+    trainer = setting.make_trainer(options["precision"])
     state = {"replicas": trainer.init(), "step": 0}
 
     def run_steps() -> dict:
@@ -40,12 +32,12 @@ def make_trainer(options: dict) -> tuple[Trainer, Callable[[], dict]]:
 
 
 def train(options: dict) -> None:
-    trainer, run_steps = make_trainer(options)
+    trainer, run_steps = make_round(options)
     began = time.perf_counter()
-    run_steps()
+    first_round = run_steps()
     compile_seconds = time.perf_counter() - began
     ready = {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}
-    serve(ready, run_steps)
+    serve(ready | first_round, run_steps)
 
 
 KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
@@ -59,7 +51,7 @@ KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
 
 def profile(options: dict) -> None:
     """Measure the share of each kind of operation in the time of a training step."""
-    _, run_steps = make_trainer(options)
+    _, run_steps = make_round(options)
     run_steps()
 
     def shares() -> dict[str, float]:

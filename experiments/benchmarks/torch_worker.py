@@ -1,16 +1,18 @@
 """PyTorch's side of the benchmark: training steps of an idiomatic GPT."""
 
-import math
 import time
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.benchmarks.settings import TRAINING, Setting
+from experiments.benchmarks.settings import Setting, find_setting
 from experiments.benchmarks.worker import run_job, serve
-from tlite.data import BuiltinText
-from tlite.text import CharTokenizer
+from tlite.training import Trainer
+from tlite.training.step import BATCH
 
 
 class Attention(nn.Module):
@@ -31,7 +33,8 @@ class Block(nn.Module):
     def __init__(self, setting: Setting):
         super().__init__()
         width = setting.width
-        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.attention_norm = nn.LayerNorm(width, bias=False)
+        self.feed_forward_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(setting)
         self.feed_forward = nn.Sequential(
             nn.Linear(width, 4 * width, bias=False),
@@ -41,8 +44,8 @@ class Block(nn.Module):
         )
 
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.feed_forward(self.norm2(x))
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class GPT(nn.Module):
@@ -55,11 +58,6 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(setting.width, bias=False)
         self.head = nn.Linear(setting.width, setting.vocabulary_size, bias=False)
         self.head.weight = self.embedding.weight
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                residual = name.endswith(("output.weight", "feed_forward.2.weight"))
-                std = 0.02 / math.sqrt(2 * setting.num_blocks) if residual else 0.02
-                nn.init.normal_(parameter, std=std)
 
     def forward(self, tokens):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
@@ -67,23 +65,55 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+def load_parameters(model: GPT, trainer: Trainer) -> None:
+    """Start the model from the initial parameters of tlite's first seed."""
+    arrays = {n: np.asarray(a[0]) for n, a in trainer.init().parameters.items()}
+    state = {
+        "embedding.weight": arrays["embedding.table"],
+        "head.weight": arrays["embedding.table"],
+        "positions.weight": arrays["positions.table"],
+        "norm.weight": arrays["norm.scale"],
+    }
+    for i in range(len(model.blocks)):
+        block = f"blocks.{i}."
+        projections = [arrays[f"{block}attention.{n}.kernel"] for n in ("query", "key", "value")]
+        state |= {
+            f"{block}attention_norm.weight": arrays[f"{block}attention_norm.scale"],
+            f"{block}attention.project.weight": np.concatenate(projections, axis=1).T,
+            f"{block}attention.output.weight": arrays[f"{block}attention.output.kernel"].T,
+            f"{block}feed_forward_norm.weight": arrays[f"{block}feed_forward_norm.scale"],
+            f"{block}feed_forward.0.weight": arrays[f"{block}feed_forward.hidden.kernel"].T,
+            f"{block}feed_forward.2.weight": arrays[f"{block}feed_forward.output.kernel"].T,
+        }
+    model.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
+
+
+def window_starts(trainer: Trainer, number: int) -> torch.Tensor:
+    """Return the first position of each window (N, B) of tlite's first batches."""
+    config, positions = trainer.config, jnp.arange(trainer.loader.arrays.size)
+    key = jax.random.fold_in(jax.random.key(config.seed), BATCH)
+    draw = lambda step: trainer.task.draw(positions, key, step, config.batch_size)[0][:, 0]  # noqa: E731
+    return torch.tensor(np.asarray(jax.lax.map(draw, jnp.arange(number))))
+
+
 def train(options: dict) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    setting = next(s for s in TRAINING if s.name == options["setting"])
-    text = BuiltinText().load()
-    tokens = torch.from_numpy(CharTokenizer(text).encode(text) % setting.vocabulary_size).long()
-    tokens = tokens.to(device)
-    model = GPT(setting).to(device)
+    setting = find_setting(options)
+    tokens = torch.from_numpy(setting.load_tokens()).long().to(device)
+    trainer, model = setting.make_trainer(), GPT(setting)
+    load_parameters(model, trainer)
+    # Of the steps before the first round, and of all rounds.
+    starts = window_starts(trainer, setting.steps * (1 + options["rounds"]))
+    starts = iter(starts[..., None].to(device))
+    model.to(device)
     forward = torch.compile(model) if options["compile"] else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    rate = trainer.config.learning_rate
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, fused=True)
     offsets = torch.arange(setting.context + 1, device=device)
 
     def step():
-        starts = torch.randint(
-            len(tokens) - setting.context, (setting.batch_size, 1), device=device
-        )
-        windows = tokens[starts + offsets]
+        windows = tokens[next(starts) + offsets]
         with torch.autocast(device, torch.bfloat16, enabled=options["bf16"]):
             logits = forward(windows[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
@@ -96,12 +126,12 @@ def train(options: dict) -> None:
         return {"loss": torch.stack([step() for _ in range(setting.steps)]).mean().item()}
 
     began = time.perf_counter()
-    step()
+    first_loss = step()
     compile_seconds = time.perf_counter() - began
-    for _ in range(setting.steps - 1):
-        step()
+    losses = [first_loss, *(step() for _ in range(setting.steps - 1))]
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    serve({"parameters": num_parameters, "compile_seconds": compile_seconds}, run_steps)
+    ready = {"parameters": num_parameters, "compile_seconds": compile_seconds}
+    serve(ready | {"loss": torch.stack(losses).mean().item()}, run_steps)
 
 
 if __name__ == "__main__":

@@ -218,12 +218,20 @@ def speed() -> list[str]:
     for name, text in logs("contender"):
         for block in text.split("\n\n"):
             ratios = re.findall(r"^  (tlite.*?) / (.+): ([\d.]+ \(.*\))$", block, re.M)
-            for *names, ratio in ratios[-1:]:  # the last is that of the fastest
+            rates = re.findall(r"^  (\S.*?) +([\d,]+) +[\d.]+$", block, re.M)
+            rates = {contender: int(rate.replace(",", "")) for contender, rate in rates}
+            for ours, other, ratio in ratios[-1:]:  # the last is that of the fastest
                 work = block.strip().partition("\n")[0].partition(": width")[0]
-                ours, theirs = (re.search(rf"^  {n} +([\d,]+) ", block, re.M)[1] for n in names)
-                rows.append(row(link(name), work, ours, f"{theirs}, {names[1]}", ratio))
+                cells = f"{rates[ours]:,}", f"{rates[other]:,}, {other}", ratio
+                rows.append(row(link(name), work, *cells, float32_ratio(rates)))
     header = ["log", "work", "tlite, tokens/s", "the fastest other", "ratio, median and range"]
-    return table(header, rows)
+    return table([*header, "ratio in float32"], rows)
+
+
+def float32_ratio(rates: dict[str, int]) -> str:
+    """Return the ratio of tlite's rate and the fastest of PyTorch's without bfloat16, if any."""
+    others = [rate for name, rate in rates.items() if name in ("PyTorch eager", "PyTorch compile")]
+    return f"{rates['tlite float32'] / max(others):.2f}" if others else "–"
 
 
 def plan() -> list[str]:

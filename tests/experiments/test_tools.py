@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.benchmarks.bench import check_parameters, compare
+from experiments.benchmarks.bench import check_losses, check_parameters, compare
 from experiments.scaling import BUDGETS, experiment, variants
 from experiments.tools import optimizer_study, tables
 from experiments.tools.gutenberg import plays, prepare
@@ -21,9 +21,17 @@ from tlite.errors import UserError
 from tlite.training.optimizers import OPTIMIZERS
 
 
-def contender(name, *seconds, parameters=10):
-    ready = {"parameters": parameters, "compile_seconds": 0.0}
-    return SimpleNamespace(name=name, ready=ready, seconds=lambda: seconds)
+def contender(name, *seconds, parameters=10, losses=(3.0, 2.0)):
+    ready = {"parameters": parameters, "compile_seconds": 0.0, "loss": losses[0]}
+    rounds = [{"loss": loss} for loss in losses[1:]]
+    return SimpleNamespace(name=name, ready=ready, rounds=rounds, seconds=lambda: seconds)
+
+
+def test_contenders_with_other_losses_are_an_error():
+    assert check_losses([contender("a"), contender("b", losses=(3.0, 2.005))]) < 0.006
+    for losses in (3.0, 2.02), (3.0, float("nan")):
+        with pytest.raises(UserError, match="differ"):
+            check_losses([contender("a"), contender("b", losses=losses)])
 
 
 def test_ratios_are_those_of_the_fastest_of_each_side():
