@@ -100,7 +100,7 @@ assert main(["train", "custom.py", *tiny, "custom"]) == 0
 os.mkdir("below")
 os.chdir("below")
 assert main("generate ../custom --prompt The --tokens 5".split()) == 0
-assert main("inspect ../demo".split()) == 0
+import tlite.report  # reads the files of its page
 """
     environment = {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
     code, out, err = python("-c", script, folder=elsewhere, **environment)
@@ -110,7 +110,6 @@ assert main("inspect ../demo".split()) == 0
     assert set(names.split()) == {*find_experiments()}
     assert path == str(installed / "tlite/_shipped/experiments/demo.py")
     assert (elsewhere / "custom" / "config.json").is_file()
-    assert list(elsewhere.glob("demo/**/*.html"))
 
 
 def test_public_names_are_listed_and_imported_lazily():

@@ -80,6 +80,7 @@ OPTIONS = {
 }
 """Options that make a command small and name the folder of its run."""
 NEEDS = {
+    STUDY: (None, {"learned sinusoidal rotary": "learned rotary"}),
     "tlite compare RUN RUN": (MINE, {"RUN RUN": "runs/mine/demo runs/mine/ALiBi"}),
     "tlite classify RUN": (CLASSIFY, {"RUN": "runs/classifier"}),
     "tlite translate RUN": (TRANSLATE, {"RUN": "runs/translator"}),
