@@ -117,6 +117,36 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
         handler(2, None)
 
 
+SWALLOWED = """
+import contextlib, os, signal, sys
+import tlite.cli
+from tlite.__main__ import main
+def run(words):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt as error:
+        interrupt = error
+    {raised}
+tlite.cli.main = run
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "shown"),
+    [
+        ("raise ValueError('a bug')", 1, "ValueError: a bug"),
+        ("raise ValueError('a bug') from interrupt", 130, INTERRUPTED),
+        ("raise RuntimeError('INTERNAL: KeyboardInterrupt')", 130, INTERRUPTED),
+    ],
+)
+def test_an_error_after_a_swallowed_ctrl_c_is_shown(raised, code, shown):
+    script = [sys.executable, "-c", SWALLOWED.format(raised=raised)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stderr.endswith(shown.strip() + "\n")
+
+
 @pytest.mark.parametrize(("line", "code"), [("--help >&-", 0), ("nope 2>&-", 2)])
 def test_closed_streams_change_nothing(tmp_path, line, code):
     done = shell(f"$TLITE {line}", cwd=tmp_path)

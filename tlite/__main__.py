@@ -28,10 +28,10 @@ def main() -> NoReturn:
 
         code = main(sys.argv[1:])
         handler.interrupted = True  # a later Ctrl-C ends the process
-    except BaseException:
-        if not handler.interrupted:
+    except BaseException as error:
+        if not handler.interrupted or not is_interrupt(error):
             raise
-        code = report_interrupt()  # a KeyboardInterrupt, or what a library raised in its place
+        code = report_interrupt()
     gc.freeze()  # the garbage collection at exit would take most of a second
     sys.exit(code)
 
@@ -92,6 +92,15 @@ class InterruptHandler:
         # TensorStore's threads outlive a failed save, whose error was raised.
         elif not self.interrupted and "Event loop is closed" not in str(unraisable.exc_value):
             sys.__unraisablehook__(unraisable)
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Return True for a `KeyboardInterrupt`, or an error that a library has raised in its place."""
+    while error and not isinstance(error, KeyboardInterrupt):
+        if "KeyboardInterrupt" in str(error):  # as text, from another language
+            return True
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def report_interrupt() -> int:
