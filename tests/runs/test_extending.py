@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import itertools
 import json
 import shutil
 from functools import partial
@@ -23,6 +24,15 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 BEFORE, AFTER = 5, 9  # no multiples of evaluate_every, which is 2
 WARMED_UP = varied(LOGISTIC, schedule="inverse_sqrt", warmup_steps=3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def commits():
+    """Each run is created at another commit of the checkout."""
+    commits = map(str, itertools.count())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tlite.training.run_dir._commit", lambda: next(commits))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +71,9 @@ def ended(before, tmp_path):
 
 
 def config(folder):
-    """Return the saved config without the time of creation."""
+    """Return the saved config without the time of creation and the commit of the checkout."""
     content = json.loads((folder / "config.json").read_text())
-    del content["created"]
+    del content["created"], content["made_with"]["commit"]
     return content
 
 
