@@ -123,6 +123,15 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, generator):
     np.testing.assert_allclose(values, [loss, np.exp(loss), bits], atol=1e-3)
 
 
+def test_a_text_is_scored_by_one_replica_or_the_ensemble(works, text):
+    lines = [works(f"evaluate {{generator}} --path {text} --replica {r}") for r in (0, 1, "all")]
+    assert len({number("loss", line) for line in lines}) == 3
+
+
+def test_a_length_penalty_of_0_replaces_the_experiments(works):
+    assert "beam 3, length penalty 0:" in works("evaluate {translator} --length-penalty 0")
+
+
 def test_a_translators_ensemble_is_scored_and_translates(works):
     out = works("evaluate {translator} --replica all")
     for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty"):

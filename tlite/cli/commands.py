@@ -315,9 +315,8 @@ class Plan:
         check_range(self, devices=(0, 2**16))
         (experiment,) = read_experiments(experiment, {}, words).values()
         if not self.tpu:
-            jax.config.update(
-                "jax_num_cpu_devices", count_devices(self.devices)
-            )  # before JAX starts
+            number = count_devices(self.devices)
+            jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
             jax.config.update("jax_platforms", "cpu")
         plan(experiment, **vars(self))
 
@@ -467,23 +466,21 @@ class Evaluate(EnsembleOptions, SearchOptions):
     """File to evaluate on instead: a text for a generator or Hugging Face model, else a table with
     the columns of the run's data."""
     replica: int | Literal["all"] = 0
-    """0: the scores of all seeds; all: also those of their ensemble, the mean of their
-    probabilities. For a classifier the scores of each class are those of the model with this index,
-    or of the ensemble. A text in --path is scored by the first seed's model or the ensemble."""
+    """Index of the model that scores a text in --path, or whose scores by class a classifier
+    prints; all other scores are those of all seeds. all: score the ensemble of the seeds, the mean
+    of their probabilities."""
 
     def execute(self) -> None:
         from tlite.runs import api
 
-        folder, replica = find_run(self.run), self.replica
-        names = [field.name for field in fields(SearchOptions)]
-        search = {name: getattr(self, name) for name in names if getattr(self, name)}
-        kind = summarize_run(folder).kind if search or replica not in (0, "all") else ""
-        if search and kind != "translator":
-            raise UserError(f"--{next(iter(search))} is for a translator, not for {folder}")
-        if replica not in (0, "all") and kind not in ("classifier", "pretrained"):
-            raise UserError(f"--replica must be 0 or all for {folder}, not {replica}")
-        settings = {"split": self.split, "checkpoint": self.checkpoint, "replica": replica}
-        api.evaluate(folder, path=self.path, **settings, **search)
+        folder = find_run(self.run)
+        search = {field.name: getattr(self, field.name) for field in fields(SearchOptions)}
+        search = {name: v for name, v in search.items() if v is not None and v is not False}
+        if search and summarize_run(folder).kind != "translator":
+            option = next(iter(search)).replace("_", "-")
+            raise UserError(f"--{option} is for a translator, not for {folder}")
+        settings = {"checkpoint": self.checkpoint, "replica": self.replica}
+        api.evaluate(folder, path=self.path, split=self.split, **settings, **search)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,8 +76,8 @@ def evaluate(
         path: text for a generator, or table with the columns of the run's data.
         split: split of the run's data, if there is no `path`.
         checkpoint: best, last, average (of the last checkpoints), ema, or a step.
-        replica: 0, or "all" to add the scores of the ensemble of the seeds; of a classifier also
-            the index of the model whose scores of each class are printed.
+        replica: index of the model that scores a text, or whose scores by class a classifier
+            prints; all other scores are those of all seeds. "all": score the seeds' ensemble.
         trust: execute the run's copy of user code, even if this user has not trained with it.
         search: `beam`, `length_penalty` and `truncate` of a translator.
 

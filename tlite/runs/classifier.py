@@ -156,7 +156,9 @@ class ClassifierRun(ExamplesRun):
         ensemble, which averages the replicas' probabilities; its accuracy and loss are printed too.
         """
         check_packages("text", self.packages)
-        index, ensemble = 0 if replica == "all" else replica, self.ensemble_name(replica)
+        index, ensemble = replica, ""
+        if replica == "all":
+            index, ensemble = 0, self.ensemble_name(replica)
         check_replica(index, number := self.experiment.training.seeds)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
         by_replica, step = self.predict(examples, checkpoint)
