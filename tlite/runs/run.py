@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -169,7 +169,7 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
         UserError: a pattern, a group or `init` has no effect on the model, or an initializer of the
             user's does not do what training needs.
     """
-    if built.new_arrays is not None:
+    if built.new_arrays:
         config = train_new_arrays(config, built.new_arrays)
     model = built.experiment.model
     built = built._replace(experiment=dataclasses.replace(built.experiment, training=config))
@@ -194,7 +194,7 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
     return built
 
 
-def train_new_arrays(config: TrainingConfig, new_arrays: Sequence[str]) -> TrainingConfig:
+def train_new_arrays(config: TrainingConfig, new_arrays: Iterable[str]) -> TrainingConfig:
     """Return the training config that trains new arrays, such as a head, beside low-rank updates.
 
     `trainable` decides if the config has it.
@@ -257,9 +257,10 @@ class Run(abc.ABC):
         """
         dir = None if dir is None else Path(dir)
         built = build(experiment.resolve())
-        same = partial(find_same, built.experiment, dir)
-        if path := find_to_resume(f"run of {experiment.name}", dir, resume, same):
-            return Run.open(path)
+        if resume != "never":
+            read, required = partial(read_configs, built.experiment), resume == "must"
+            if path := find_same("run", experiment.name, dir, RUN, read, required=required):
+                return Run.open(path)
         built = built._replace(experiment=built.experiment.resolve_precision())
         return Run.start(built, dir)
 
@@ -271,8 +272,8 @@ class Run(abc.ABC):
             trunk: it goes on from there.
         """
         experiment, fingerprint = built.experiment, built.fingerprint
-        free = distributed.broadcast_from_process0(lambda: str(new_folder(experiment.name, dir)))
-        path = Path(free)
+        find_free = lambda: str(new_folder(experiment.name, dir))  # noqa: E731
+        path = Path(distributed.broadcast_from_process0(find_free))
         values = {"experiment": to_dict(experiment), "data": fingerprint}
         distributed.assert_equal_across_processes("run", values)
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
@@ -281,9 +282,8 @@ class Run(abc.ABC):
 
         def write() -> str:
             files = {"origin": trunk.origin, "fill": trunk.copy} if trunk else {}
-            settings = {"exist_ok": dir is None} | files
-            written = create_run(path, experiment, fingerprint, built.tokenizer, **settings)
-            return str(written.path)
+            contents = experiment, fingerprint, built.tokenizer
+            return str(create_run(path, *contents, exist_ok=dir is None, **files).path)
 
         path = Path(distributed.broadcast_from_process0(write))
         run.dir = dataclasses.replace(run.dir, path=path)
@@ -635,18 +635,57 @@ class ExamplesRun(Run):
 # Resume and extend
 
 
-def find_to_resume(
+def find_same(
     what: str,
+    name: str,
     dir: Path | None,
-    resume: Literal["never", "auto", "must"],
-    find: Callable[[], str],
+    config: str,
+    read: Callable[[Path], tuple[dict, dict]],
+    *,
+    required: bool,
 ) -> Path | None:
-    """Return the folder that process 0 finds; None if there is none, or for "never"."""
-    if resume != "never" and (path := distributed.broadcast_from_process0(find)):
+    """Return the newest folder, `dir` or one in runs/NAME, whose config equals the new one.
+
+    Args:
+        what: "run", "study" or "tuning", of the experiment called `name`.
+        config: name of the config file.
+        read: folder -> content of its config, and of the new config.
+        required: raise if there is no such folder, instead of returning None.
+
+    Raises:
+        UserError: `dir` has another experiment.
+    """
+
+    def find() -> str:
+        runs = [run.folder for run in find_runs(ROOT / name) if run.kind != "damaged"]
+        for path in [dir] if dir else runs:
+            with contextlib.suppress(*UNREADABLE):
+                if not (path / config).is_file():
+                    continue
+                saved, new = read(path)
+                if saved == new:
+                    return str(path)
+                if dir:
+                    difference = distributed.first_difference(saved, new)
+                    raise UserError(f"{path} has another experiment: {difference}")
+        return ""
+
+    if path := distributed.broadcast_from_process0(find):
         return Path(path)
-    if resume == "must":
-        raise UserError(f"there is no {what} in {dir or ROOT} to resume")
+    if required:
+        raise UserError(f"there is no {what} of {name} in {dir or ROOT} to resume")
     return None
+
+
+def read_configs(experiment: Any, folder: Path) -> tuple[dict, dict]:
+    """Return the experiment of a run in a folder, and a new one, as JSON.
+
+    "auto" precision is that of the run, also on another machine.
+    """
+    saved, precision = read_config(folder / RUN)["experiment"], experiment.training.precision
+    if precision == "auto":
+        precision = experiment_fields(saved)["training"]["precision"]
+    return saved, to_checked_json(experiment.resolve_precision(precision))
 
 
 def rebuild(run_dir: RunDir) -> Built:
@@ -667,45 +706,6 @@ def rebuild(run_dir: RunDir) -> Built:
     tokenizer = kind.load_tokenizer(run_dir)
     splits = kind.split(experiment, tokenizer, data)
     return Built(experiment, tokenizer, *splits, fingerprint)
-
-
-def find_same(experiment: Any, dir: Path | None) -> str:
-    """Return the newest folder that has a run of this experiment, among `dir` or runs/NAME; or "".
-
-    A run keeps the precision that "auto" was resolved to, also on another machine.
-    """
-
-    def read(path: Path) -> tuple[dict, dict]:
-        saved, precision = read_config(path / RUN)["experiment"], experiment.training.precision
-        if precision == "auto":
-            precision = experiment_fields(saved)["training"]["precision"]
-        return saved, to_checked_json(experiment.resolve_precision(precision))
-
-    return find_equal(experiment.name, dir, RUN, read)
-
-
-def find_equal(name: str, dir: Path | None, config: str, read: Any) -> str:
-    """Return the newest folder, `dir` or in runs/NAME, whose config equals the new one; or "".
-
-    Args:
-        config: name of the config file.
-        read: folder -> content of its config, and of the new config.
-
-    Raises:
-        UserError: `dir` has another experiment.
-    """
-    runs = [run.folder for run in find_runs(ROOT / name) if run.kind != "damaged"]
-    for path in [dir] if dir else runs:
-        with contextlib.suppress(*UNREADABLE):
-            if not (path / config).is_file():
-                continue
-            saved, new = read(path)
-            if saved == new:
-                return str(path)
-            if dir:
-                difference = distributed.first_difference(saved, new)
-                raise UserError(f"{path} has another experiment: {difference}")
-    return ""
 
 
 def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:

@@ -29,8 +29,7 @@ from tlite.runs.run import (
     Run,
     build,
     check_same_data,
-    find_equal,
-    find_to_resume,
+    find_same,
     run_class,
     with_training,
 )
@@ -150,13 +149,16 @@ def start_study(
     """Find or create the study of these variants, as `train_study` does."""
     resolved = resolve_all(experiments)
     name = next(iter(experiments.values())).name
-    same = partial(find_same_study, name, resolved, dir)
-    if folder := find_to_resume(f"study of {name}", dir, resume, same):
-        study = read_study(folder)
-        if study.tuning != tuning:
-            raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
-        return study
-    return create_study(name, resolve_precision(resolved), dir, datasets, tuning)
+    if resume != "never":
+        read, required = partial(read_variants, resolved, read_study), resume == "must"
+        if folder := find_same("study", name, dir, STUDY, read, required=required):
+            study = read_study(folder)
+            if study.tuning != tuning:
+                raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
+            return study
+    variants = make_variants(resolve_precision(resolved), datasets)
+    study = Study(Path(), name, variants, tuning)
+    return dataclasses.replace(study, folder=write_variants(name, dir, variants, study.write))
 
 
 def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,64 +181,43 @@ def resolve_precision(
     Args:
         saved: precisions by variant, of an earlier study; None: of the hardware.
     """
-    chosen: dict[str, Precision] = {}  # by the experiment's setting
     precisions: dict[str, Precision] = dict(saved or {})
+    chosen: dict[str, Precision] = {}  # by the experiment's setting
     for name, experiment in experiments.items():
         setting = experiment.training.precision
         if name not in precisions:
-            if setting not in chosen:
-                chosen[setting] = experiment.resolve_precision().training.precision
+            chosen[setting] = (
+                chosen.get(setting) or experiment.resolve_precision().training.precision
+            )
             precisions[name] = chosen[setting]
-    models: dict[Precision, list] = {}
-    for name, experiment in experiments.items():
-        models.setdefault(precisions[name], []).append(experiment.model)
-    fastest = {precision: attention_of_all(m, precision) for precision, m in models.items()}
+    fastest = {}
+    for precision in precisions.values():
+        models = [e.model for name, e in experiments.items() if precisions[name] == precision]
+        fastest[precision] = attention_of_all(models, precision)
     return {
         name: experiment.resolve_precision(precisions[name], fastest[precisions[name]])
         for name, experiment in experiments.items()
     }
 
 
-def find_same_study(
-    name: str,
-    experiments: Mapping[str, Any],
-    dir: Path | None,
-    config: str = STUDY,
-    read_variants: Callable[[Path], Any] = read_study,
-) -> str:
-    """Return the newest folder that has a study of these variants, among `dir` or runs/NAME; or "".
+def read_variants(
+    experiments: Mapping[str, Any], read: Callable[[Path], Any], folder: Path
+) -> tuple[dict, dict]:
+    """Return the variants of a study or a tuning in a folder, and new ones, as JSON.
 
-    A study keeps the precision that "auto" was resolved to, also on another machine.
+    "auto" precision is that of the study, also on another machine.
 
     Args:
-        config: name of the file in the folder.
-        read_variants: folder -> value with `variants`, from this file.
+        read: `read_study` or `read_tuning`.
     """
-
-    def read(folder: Path) -> tuple[dict, dict]:
-        saved = {v.name: v.experiment for v in read_variants(folder).variants}
-        precisions = {}
-        for name, experiment in experiments.items():
-            precisions[name] = experiment.training.precision
-            if name in saved and precisions[name] == "auto":
-                precisions[name] = experiment_fields(saved[name])["training"]["precision"]
-        new = resolve_precision(experiments, precisions)
-        return saved, {name: to_checked_json(experiment) for name, experiment in new.items()}
-
-    return find_equal(name, dir, config, read)
-
-
-def create_study(
-    name: str,
-    experiments: Mapping[str, Any],
-    dir: Path | None,
-    datasets: DatasetCache,
-    tuning: dict | None = None,
-) -> Study:
-    """Write the folder of a study, with study.json."""
-    variants = make_variants(experiments, datasets)
-    study = Study(Path(), name, variants, tuning)
-    return dataclasses.replace(study, folder=write_variants(name, dir, variants, study.write))
+    saved = {variant.name: variant.experiment for variant in read(folder).variants}
+    precisions = {}
+    for name, experiment in experiments.items():
+        precisions[name] = experiment.training.precision
+        if name in saved and precisions[name] == "auto":
+            precisions[name] = experiment_fields(saved[name])["training"]["precision"]
+    new = resolve_precision(experiments, precisions)
+    return saved, {name: to_checked_json(experiment) for name, experiment in new.items()}
 
 
 def write_variants(
@@ -339,10 +320,8 @@ def has_run(folder: Path) -> bool:
 
 def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str | None:
     """Train a variant to its end; return why it has failed, or None."""
-    return failure_reason(
-        f"variant {variant.name}",
-        lambda: open_variant(folder, variant, datasets).train(report=False),
-    )
+    train = lambda: open_variant(folder, variant, datasets).train(report=False)  # noqa: E731
+    return failure_reason(f"variant {variant.name}", train)
 
 
 def failure_reason(label: str, train: Callable[[], Any]) -> str | None:

@@ -50,13 +50,13 @@ from tlite.errors import (
 )
 from tlite.experiment import BaseExperiment
 from tlite.runs.reporting import spread
-from tlite.runs.run import Run, find_to_resume
+from tlite.runs.run import Run, find_same
 from tlite.runs.study import (
     DatasetCache,
     failure_reason,
-    find_same_study,
     make_variants,
     open_variant,
+    read_variants,
     resolve_all,
     resolve_precision,
     write_variants,
@@ -186,9 +186,10 @@ def tune(
     space, path = make_search_space(experiment, fields), None if dir is None else Path(dir)
     changes, experiments = make_trials(experiment, space, trials, seeds)
     name, words = experiment.name, tuple(train_command)
-    same = partial(find_same_study, name, experiments, path, TUNING, read_tuning)
-    if folder := find_to_resume(f"tuning of {name}", path, resume, same):
-        return run_tuning(read_tuning(folder), datasets)
+    if resume != "never":
+        read, required = partial(read_variants, experiments, read_tuning), resume == "must"
+        if folder := find_same("tuning", name, path, TUNING, read, required=required):
+            return run_tuning(read_tuning(folder), datasets)
     tuning = create_tuning(name, space, changes, experiments, path, datasets, words)
     return run_tuning(tuning, datasets)
 
