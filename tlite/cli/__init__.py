@@ -163,7 +163,7 @@ def run_command(words: list[str]) -> None:
     elif command in COMMANDS:
         from tlite.cli import commands
 
-        commands.FUNCTIONS[command](words)
+        commands.execute(command, words)
     else:
         from tlite.runs.experiment_files import find_experiments
 

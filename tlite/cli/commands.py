@@ -39,14 +39,6 @@ MAX_LISTED = 5  # unknown words
 Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")]
 
 
-def execute(kind: Any, words: list[str]) -> None:
-    """Read the options of a command and execute it."""
-    options = parse(kind, words, f"tlite {kind.__name__.lower()}")
-    devices.prepare_devices()
-    with allow_code(trust=getattr(options, "trust", False)):
-        options.execute()
-
-
 def check_range(options: Any, **limits: tuple[float | int, float | int]) -> None:
     """Raise a `UserError` for an option that is out of its limits."""
     for name, (low, high) in limits.items():
@@ -119,14 +111,6 @@ class DistributedOptions:
     """Seconds without a sign of life after which a process counts as lost."""
     deterministic: bool = False
     """On GPUs use only operations that repeat bit for bit, as on CPUs; slower."""
-
-    def initialize(self) -> None:
-        """Join the other processes of the run."""
-        if self.deterministic:
-            devices.use_deterministic_operations()
-        process = self.coordinator, self.processes, self.process
-        is_auto = self.distributed == "auto"
-        distributed.initialize(*process, detect=is_auto, heartbeat=self.heartbeat)
 
 
 @dataclass(frozen=True)
@@ -321,13 +305,21 @@ class Plan:
         plan(experiment, **vars(self))
 
 
-def execute_on_experiment(kind: type, words: list[str]) -> None:
+def read_experiment_and_execute(kind: type, words: list[str]) -> None:
     """Execute `tlite train`, `tune` or `plan` of an experiment, or resume a run or a tuning."""
     devices.prepare_devices()
     options, name, words = read_command(kind, words)
     file = None if name is None else find_experiment(name)
-    if HELP.isdisjoint(words) and isinstance(options, DistributedOptions):
-        options.initialize()  # before a file may use a device
+    if HELP.isdisjoint(words) and kind is not Plan:  # before a file may use a device
+        if options.deterministic:
+            devices.use_deterministic_operations()
+        distributed.initialize(
+            options.coordinator,
+            options.processes,
+            options.process,
+            detect=options.distributed == "auto",
+            heartbeat=options.heartbeat,
+        )
     if file is None:
         with allow_code(trust=options.trust):
             return options.execute()
@@ -339,8 +331,7 @@ def execute_on_experiment(kind: type, words: list[str]) -> None:
 
         about = f"{kind.__name__} {file}."
         about += f" Its variants: {', '.join(variants)}." if variants else ""
-        program = f"tlite {kind.__name__.lower()} {name}"
-        print_help(kind, experiment, program, about)
+        print_help(kind, experiment, f"tlite {kind.__name__.lower()} {name}", about)
     options.execute(name, words, experiment, variants)
 
 
@@ -824,21 +815,21 @@ class Runs:
         show_columns(rows)
 
 
-FUNCTIONS: dict[str, Callable[[list[str]], None]] = {
-    "train": partial(execute_on_experiment, Train),
-    "tune": partial(execute_on_experiment, Tune),
-    "plan": partial(execute_on_experiment, Plan),
-    "launch": run_launch,
-    "prepare": partial(execute, Prepare),
-    "evaluate": partial(execute, Evaluate),
-    "generate": partial(execute, Generate),
-    "classify": partial(execute, Classify),
-    "translate": partial(execute, Translate),
-    "compare": partial(execute, Compare),
-    "inspect": partial(execute, Inspect),
-    "follow": partial(execute, Follow),
-    "export": partial(execute, Export),
-    "experiments": partial(execute, Experiments),
-    "runs": partial(execute, Runs),
-}
-"""Function of the words after the name of each command."""
+KINDS = (
+    Train, Tune, Plan, Launch, Prepare, Evaluate, Generate, Classify, Translate, Compare, Inspect,
+    Follow, Export, Experiments, Runs,
+)  # fmt: skip
+
+
+def execute(command: str, words: list[str]) -> None:
+    """Execute a command with the words after its name."""
+    kind = next(kind for kind in KINDS if kind.__name__.lower() == command)
+    if kind is Launch:
+        run_launch(words)
+    elif kind in (Train, Tune, Plan):
+        read_experiment_and_execute(kind, words)
+    else:
+        options = parse(kind, words, f"tlite {command}")
+        devices.prepare_devices()
+        with allow_code(trust=getattr(options, "trust", False)):
+            options.execute()
