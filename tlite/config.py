@@ -33,14 +33,15 @@ class Config:
         rates: dropout rates, in [0, 1).
     """
 
-    _checks: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("sizes", "counts", "positive", "nonnegative", "rates"), ""
-    )
+    _checks: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Kind of check and name of the field."""
 
     def __init_subclass__(cls, **checks: str):
-        if unknown := checks.keys() - cls._checks.keys():
-            raise TypeError(f"{cls.__name__}: unknown checks {unknown}")
-        cls._checks = {n: f"{names} {checks.get(n, '')}" for n, names in cls._checks.items()}
+        for check, names in checks.items():
+            if check not in ("sizes", "counts", "positive", "nonnegative", "rates"):
+                raise TypeError(f"{cls.__name__}: unknown check {check}")
+            for name in names.split():
+                cls._checks += ((check, name),)
 
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
@@ -51,25 +52,20 @@ class Config:
                     from_dict(field.type, getattr(self, field.name))
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
-        for name in self._checks["sizes"].split():
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        for name in self._checks["counts"].split():
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-            check_size(name, max(getattr(self, name), 1))
-        for name in self._checks["positive"].split():
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+        for check, name in self._checks:
+            if (value := getattr(self, name)) is None and check not in ("counts", "rates"):
+                continue
+            if check == "counts" and value < 0:
+                raise ValueError(f"{name} must not be negative, not {value}")
+            if check == "sizes" or (check == "counts" and value > 0):
+                check_size(name, value)
+            elif check == "positive" and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, not {value}")
-        for name in self._checks["nonnegative"].split():
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            elif check == "nonnegative" and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite, not {value}")
-        for name in self._checks["rates"].split():
-            if not 0 <= getattr(self, name) < 1:
+            elif check == "rates" and not 0 <= value < 1:
                 label = "dropout rate" if name == "dropout" else name.replace("_", " ")
-                raise ValueError(f"the {label} must be in [0, 1), not {getattr(self, name)}")
+                raise ValueError(f"the {label} must be in [0, 1), not {value}")
 
 
 def resolve_word(field: str, words: Mapping[str, Any], arguments: str, value: Any) -> Any:
@@ -204,7 +200,11 @@ def override(
     """
     kind = config if isinstance(config, type) else type(config)
     hints, fields, values = get_type_hints(kind), kind.__dataclass_fields__, {}
-    for name, inner in _group(changes).items():
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():  # {"a": 1, "a.b": 2} as {"a": {"": 1, "b": 2}}
+        name, _, rest = path.partition(".")
+        groups.setdefault(name, {})[rest] = value
+    for name, inner in groups.items():
         if name not in fields:
             raise ValueError(_no_field(config, prefix, name, next(iter(inner))))
         value, path = getattr(config, name, None), prefix + name
@@ -260,15 +260,6 @@ def _change(field: dataclasses.Field, kind, value: Any, changes: dict, path: str
     if not dataclasses.is_dataclass(value):
         raise ValueError(f"no field '{path}.{name}': {path} is {value!r:.80}")
     return override(value, changes, convert, f"{path}.")
-
-
-def _group(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Group by the first name: {"a": 1, "a.b": 2} as {"a": {"": 1, "b": 2}}."""
-    groups: dict[str, dict[str, Any]] = {}
-    for path, value in changes.items():
-        name, _, rest = path.partition(".")
-        groups.setdefault(name, {})[rest] = value
-    return groups
 
 
 def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:

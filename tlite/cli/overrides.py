@@ -25,6 +25,7 @@ from tlite.config import (
     walk_fields,
     word_parser,
 )
+from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.runs.generator import fit_to_corpus
 
@@ -75,26 +76,26 @@ def read_experiments(
             f"{name} {label}".strip(): (variant, changes | change)
             for (name, (variant, changes)), (label, change) in pairs
         }
-    experiments = {}
-    for name, (variant, changes) in select_variants(grid, only).items():
+    grid, experiments = select_variants(grid, only) if only else grid, {}
+    for name, (variant, changes) in grid.items():
         try:
             variant = override(variant, changes, convert=parse_words)
         except (UserError, ValueError) as error:
             raise UserError(f"{name}: {error}" if name else str(error)) from error
-        # The embedding gets as many rows as a corpus has tokens, unless an option sets them.
-        is_set = "model.vocabulary_size" in changes
-        experiments[name] = variant if is_set else fit_to_corpus(variant)
+        if isinstance(variant.data, Corpus) and "model.vocabulary_size" not in changes:
+            variant = fit_to_corpus(variant)
+        experiments[name] = variant
     return experiments
 
 
 def select_variants(grid: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
-    """Return the variants named in `only`, or all if it is empty."""
+    """Return the variants named in `only`."""
     for name in only:
         if name not in grid:
             known = ", ".join(filter(None, grid)) or "none"
             near = did_you_mean(name, grid) or f": there are {known}"
             raise UserError(f"there is no variant {name!r}{near}")
-    return {name: each for name, each in grid.items() if not only or name in only}
+    return {name: each for name, each in grid.items() if name in only}
 
 
 def read_axis(

@@ -485,10 +485,9 @@ def fit_to_corpus(experiment: Any) -> Any:
 
     Rows padded to a multiple, as gpt2's 50,304 for 50,257 tokens, stay. A change is printed.
     """
-    data, model = experiment.data, experiment.model
-    if not isinstance(data, Corpus) or experiment.init_from or not model.vocabulary_size:
-        return experiment
-    if not Path((data := data.with_absolute_paths()).folder, MANIFEST).is_file():
+    data, model = experiment.data.with_absolute_paths(), experiment.model
+    has_size = model.vocabulary_size and not experiment.init_from
+    if not has_size or not Path(data.folder, MANIFEST).is_file():
         return experiment
     tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
     if 0 <= rows - tokens < VOCABULARY_PADDING:
