@@ -305,56 +305,6 @@ class Plan:
         plan(experiment, **vars(self))
 
 
-def read_experiment_and_execute(kind: type, words: list[str]) -> None:
-    """Execute `tlite train`, `tune` or `plan` of an experiment, or resume a run or a tuning."""
-    devices.prepare_devices()
-    options, name, words = read_command(kind, words)
-    file = None if name is None else find_experiment(name)
-    if HELP.isdisjoint(words) and kind is not Plan:  # before a file may use a device
-        if options.deterministic:
-            devices.use_deterministic_operations()
-        distributed.initialize(
-            options.coordinator,
-            options.processes,
-            options.process,
-            detect=options.distributed == "auto",
-            heartbeat=options.heartbeat,
-        )
-    if file is None:
-        with allow_code(trust=options.trust):
-            return options.execute()
-    if kind is not Plan:
-        show(f"experiment: {file.resolve()}", flush=True)
-    experiment, variants = distributed.raise_in_all_processes(partial(load_variants, file))
-    if HELP & {*words}:
-        from tlite.cli.overrides import print_help
-
-        about = f"{kind.__name__} {file}."
-        about += f" Its variants: {', '.join(variants)}." if variants else ""
-        print_help(kind, experiment, f"tlite {kind.__name__.lower()} {name}", about)
-    options.execute(name, words, experiment, variants)
-
-
-def read_command(kind: type, words: list[str]) -> tuple[Any, str | None, list[str]]:
-    """Return options of `Train`, `Tune` or `Plan`, the experiment's name, and its fields' options.
-
-    Without an experiment the options are those of `Resume` or `ResumeTuning`; the name is None.
-    """
-    command = kind.__name__.lower()
-    if words and not words[0].startswith("-"):
-        name, *words = words
-        options, words = parse_known(kind, words, f"tlite {command} {name}", add_help=False)
-        return options, name, words
-    resume = {Train: Resume, Tune: ResumeTuning}.get(kind)
-    if resume and any(word.startswith("--resume") for word in words):
-        return parse(resume, words, f"tlite {command}"), None, []
-    known = ", ".join(find_experiments())
-    if HELP & {*words}:
-        about = f"{getdoc(kind)}\n\nexperiments: {known}"
-        parse_known(kind, ["--help"], f"tlite {command} EXPERIMENT", description=about)
-    raise UserError(f"name an experiment to {command}: {known}")
-
-
 def newest_or_path(word: str, **settings: Any) -> Path:
     """Return the path, or for `latest` the newest run by `find_run` with `settings`."""
     check_local(word)
@@ -372,21 +322,6 @@ class Launch:
     """Number of processes."""
     devices_each: int | None = None
     """Devices of each process; None: its share of the CPU's cores, or one GPU."""
-
-
-def run_launch(words: list[str]) -> NoReturn:
-    """Start several processes that train together."""
-    from tlite.distributed.launch import launch
-
-    at = words.index("train") if "train" in words else len(words)
-    if at == len(words) and HELP.isdisjoint(words):
-        raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT")
-    options = parse(Launch, words[:at], "tlite launch")
-    _, name, _ = read_command(Train, words[at + 1 :])  # an error is printed once
-    if name is not None:
-        find_experiment(name)
-    sys.stdout.flush()
-    raise SystemExit(launch(words[at:], options.processes, options.devices_each))
 
 
 # Prepare
@@ -815,21 +750,80 @@ class Runs:
         show_columns(rows)
 
 
-KINDS = (
-    Train, Tune, Plan, Launch, Prepare, Evaluate, Generate, Classify, Translate, Compare, Inspect,
-    Follow, Export, Experiments, Runs,
-)  # fmt: skip
+KINDS = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Train, Tune, Plan, Launch, Prepare, Evaluate, Generate, Classify, Translate, Compare,
+        Inspect, Follow, Export, Experiments, Runs,
+    )
+}  # fmt: skip
 
 
 def execute(command: str, words: list[str]) -> None:
     """Execute a command with the words after its name."""
-    kind = next(kind for kind in KINDS if kind.__name__.lower() == command)
-    if kind is Launch:
+    if command == "launch":
         run_launch(words)
-    elif kind in (Train, Tune, Plan):
-        read_experiment_and_execute(kind, words)
-    else:
-        options = parse(kind, words, f"tlite {command}")
-        devices.prepare_devices()
+    devices.prepare_devices()
+    options, name, words = read_command(command, words)
+    file = None if name is None else find_experiment(name)
+    if isinstance(options, DistributedOptions) and HELP.isdisjoint(words):
+        if options.deterministic:
+            devices.use_deterministic_operations()
+        distributed.initialize(  # before a file may use a device
+            options.coordinator,
+            options.processes,
+            options.process,
+            detect=options.distributed == "auto",
+            heartbeat=options.heartbeat,
+        )
+    if file is None:
         with allow_code(trust=getattr(options, "trust", False)):
-            options.execute()
+            return options.execute()
+    if command != "plan":
+        show(f"experiment: {file.resolve()}", flush=True)
+    experiment, variants = distributed.raise_in_all_processes(partial(load_variants, file))
+    if HELP & {*words}:
+        from tlite.cli.overrides import print_help
+
+        about = f"{command.title()} {file}."
+        about += f" Its variants: {', '.join(variants)}." if variants else ""
+        print_help(type(options), experiment, f"tlite {command} {name}", about)
+    options.execute(name, words, experiment, variants)
+
+
+def read_command(command: str, words: list[str]) -> tuple[Any, str | None, list[str]]:
+    """Return a command's options, and the experiment's name and the options of its fields, if any.
+
+    With an experiment the options are `Train`, `Tune` or `Plan`, to resume `Resume` or
+    `ResumeTuning`; those of other commands have no experiment.
+    """
+    kind, program = KINDS[command], f"tlite {command}"
+    if kind not in (Train, Tune, Plan):
+        return parse(kind, words, program), None, []
+    if words and not words[0].startswith("-"):
+        name, *words = words
+        options, words = parse_known(kind, words, f"{program} {name}", add_help=False)
+        return options, name, words
+    resume = {Train: Resume, Tune: ResumeTuning}.get(kind)
+    if resume and any(word.startswith("--resume") for word in words):
+        return parse(resume, words, program), None, []
+    known = ", ".join(find_experiments())
+    if HELP & {*words}:
+        about = f"{getdoc(kind)}\n\nexperiments: {known}"
+        parse_known(kind, ["--help"], f"{program} EXPERIMENT", description=about)
+    raise UserError(f"name an experiment to {command}: {known}")
+
+
+def run_launch(words: list[str]) -> NoReturn:
+    """Start several processes that train together."""
+    from tlite.distributed.launch import launch
+
+    at = words.index("train") if "train" in words else len(words)
+    if at == len(words) and HELP.isdisjoint(words):
+        raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT")
+    options = parse(Launch, words[:at], "tlite launch")
+    _, name, _ = read_command("train", words[at + 1 :])  # an error is printed once
+    if name is not None:
+        find_experiment(name)
+    sys.stdout.flush()
+    raise SystemExit(launch(words[at:], options.processes, options.devices_each))
