@@ -38,12 +38,11 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     factory_name = name.partition(".<locals>")[0]
     factory = getattr(importlib.import_module(module), factory_name)
     try:
-        cells = _cells(value)
-        names = inspect.signature(factory).parameters
+        cells, names = _cells(value), inspect.signature(factory).parameters
         kwargs = {n: _describe(cells[n]) for n in names if n in cells}
         reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
         again = find_library_code(reference)
-        is_same = again.__code__ is value.__code__ and _same_cells(again, value)
+        is_same = _comparable(again) == _comparable(value)
     except (ValueError, TypeError, AttributeError):
         is_same = False
     if not is_same:
@@ -148,11 +147,6 @@ def find_arguments(values: Any) -> Any:
     return [find(value) for value in values]
 
 
-def _same_cells(one: Callable, other: Callable) -> bool:
-    """True if two closures of the same code have the same values."""
-    return _comparable(_cells(one)) == _comparable(_cells(other))
-
-
 def _cells(function: Any) -> dict[str, Any]:
     """Return the values of a closure by name; those that a branch has left unset are left out."""
     cells = {}
@@ -163,10 +157,11 @@ def _cells(function: Any) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
+    """Return a value that equals that of a closure with the same code and values."""
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_comparable(each) for each in value]
-    if isinstance(value, FunctionType) and value.__closure__:
+    if isinstance(value, FunctionType):
         return [value.__code__, _comparable(_cells(value))]
     return value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value
