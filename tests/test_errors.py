@@ -20,10 +20,7 @@ from tlite.errors import (
 def test_a_full_disk_prints_the_command_to_resume(tmp_path, place):
     """In a command that can be pasted, whatever the folder is called."""
     (run := tmp_path / "my runs").mkdir()
-    with (
-        pytest.raises(UserError, match=r"No space left.*fix this$"),
-        disk_errors(run / place),
-    ):
+    with pytest.raises(UserError, match=r"No space left.*fix this$"), disk_errors(run / place):
         raise OSError(28, "No space left on device")
     (run / "config.json").touch()
     with pytest.raises(UserError) as caught, disk_errors(run / place):

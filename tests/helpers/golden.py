@@ -28,12 +28,7 @@ from tlite import functional as F
 from tlite import models as M
 from tlite.data.corpus import Corpus
 from tlite.decoding import generate
-from tlite.models.parameters import (
-    from_named_arrays,
-    named_arrays,
-    stack_blocks,
-    unstack_blocks,
-)
+from tlite.models.parameters import from_named_arrays, named_arrays, stack_blocks, unstack_blocks
 from tlite.runs import Run
 from tlite.runs.experiment_files import find_experiments, load_variants
 from tlite.training import AdamW, CrossEntropy, Muon, Trainer, TrainingConfig

@@ -12,12 +12,7 @@ import numpy as np
 from tests.helpers.arrays import assert_all_finite, assert_close, numbers
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, LMHead, init_layer
-from tlite.models.parameters import (
-    from_named_arrays,
-    named_arrays,
-    stack_blocks,
-    unstack_blocks,
-)
+from tlite.models.parameters import from_named_arrays, named_arrays, stack_blocks, unstack_blocks
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
 GENERATORS = {  # fields of configs that differ in which tokens attention may see

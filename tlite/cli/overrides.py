@@ -285,8 +285,7 @@ def option_type(field: dataclasses.Field, kind: Any, value: Any) -> Any:
     metavar = "|".join(words) or (f"{literals}|FUNCTION" if literals else "NAME")
     name = default_word(words, value)
     return Annotated[
-        Any,
-        PrimitiveConstructorSpec(1, metavar, lambda w: w[0], lambda _: True, lambda _: [name]),
+        Any, PrimitiveConstructorSpec(1, metavar, lambda w: w[0], lambda _: True, lambda _: [name])
     ]
 
 

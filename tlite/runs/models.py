@@ -21,12 +21,7 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import Ensemble, make_model
 from tlite.models.low_rank import init_low_rank, merge_low_rank
 from tlite.models.parameters import from_named_arrays, named_arrays
-from tlite.pretrained import (
-    PretrainedTokenizer,
-    is_pretrained,
-    load_pretrained,
-    save_pretrained,
-)
+from tlite.pretrained import PretrainedTokenizer, is_pretrained, load_pretrained, save_pretrained
 from tlite.runs.run import read_parameters, run_class
 from tlite.training import generator_task
 from tlite.training.run_dir import RunDir, find_run, open_run

@@ -14,25 +14,10 @@ import jax
 import tlite.distributed as distributed
 from tlite.comparison.comparable import check_comparable
 from tlite.comparison.study import Study, Variant, read_study
-from tlite.errors import (
-    OutOfMemory,
-    RunFailed,
-    UserError,
-    command,
-    is_environment_error,
-    printable,
-)
+from tlite.errors import OutOfMemory, RunFailed, UserError, command, is_environment_error, printable
 from tlite.experiment import BaseExperiment
 from tlite.models import count_parameters, make_model
-from tlite.runs.run import (
-    Built,
-    Run,
-    build,
-    check_same_data,
-    find_same,
-    run_class,
-    with_training,
-)
+from tlite.runs.run import Built, Run, build, check_same_data, find_same, run_class, with_training
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, attention_of_all
 from tlite.training.probe import probe_training

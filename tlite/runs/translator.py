@@ -79,10 +79,7 @@ class TranslatorRun(ExamplesRun):
         config, shapes = self.experiment.training, [b.source.shape for b in self.buckets]
         try:
             return translator_task(
-                self.experiment.model,
-                shapes,
-                config.batch_size,
-                num_devices=len(jax.devices()),
+                self.experiment.model, shapes, config.batch_size, num_devices=len(jax.devices())
             )
         except ValueError as error:
             raise UserError(str(error)) from error

@@ -40,14 +40,7 @@ from tlite.comparison.search_space import (
 from tlite.comparison.study import Variant, reading, variants_from_json
 from tlite.comparison.summaries import read_summaries
 from tlite.config import override, to_dict
-from tlite.errors import (
-    RunFailed,
-    UserError,
-    command,
-    disk_errors,
-    printable,
-    show_columns,
-)
+from tlite.errors import RunFailed, UserError, command, disk_errors, printable, show_columns
 from tlite.experiment import BaseExperiment
 from tlite.runs.reporting import spread
 from tlite.runs.run import Run, find_same
@@ -62,13 +55,7 @@ from tlite.runs.study import (
     write_variants,
 )
 from tlite.training.metrics import ExampleScores, read_example_scores
-from tlite.training.run_dir import (
-    LEDGER,
-    RUN,
-    TUNING,
-    experiment_fields,
-    replace_file,
-)
+from tlite.training.run_dir import LEDGER, RUN, TUNING, experiment_fields, replace_file
 
 SEED_OFFSET = 10_000
 """Difference of a tuning's seeds from the experiment's, with which the chosen value is trained."""
