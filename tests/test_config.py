@@ -117,27 +117,18 @@ NOVEL = {"kind": "Novel"}
 MISFITS = [
     (TRAINING, {"colour": 1}, "^TrainingConfig has no field colour"),
     (TRAINING, {"steps": 1.5}, "^steps: expected int, not 1.5"),
-    (TRAINING, {"steps": True}, "steps.*True"),
-    (TRAINING, {"steps": None}, "steps.*None"),
     (TRAINING, {"steps": 0}, "steps must be at least 1"),
-    (TRAINING, {"steps": 10**20}, "steps must be at most .*, not 10"),
     (TRAINING, {"schedule": "sawtooth"}, "schedule must be .*constant, .* not 'sawtooth'"),
     (TRAINING, {"schedule": {"kind": "function"}}, "schedule: expected str or function, not"),
-    (TRAINING, {"clip_norm": "x"}, "clip_norm.*'x'"),
     (TRAINING, {"kind": "Cooking"}, "TrainingConfig.*Cooking"),
     (MINE, {"data": NOVEL}, "BuiltinText or TextFile .*Novel"),
     (MINE, {"data": {"kind": "TextFile", "colour": 1}}, "^data: TextFile has no field colour"),
-    (MINE, {"data": "a.txt"}, "^data: .*a.txt"),
-    (TABLE, {"labels": ["1"]}, r"labels.*\['1'\]"),
     (TABLE, {"labels": {"1": 2}}, "labels.*2"),
     (TABLE, {"training": "a.csv"}, "training.*'a.csv'"),
     (M.Rotary(), {"scaling": NOVEL}, "scaling: expected RotaryScaling or None, not"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
-    (GENERATOR, {"positions": NOVEL}, "positions: expected Learned or .* function, not"),
-    (GENERATOR, {"positions": "absolute"}, "positions must be one of learned, .*, not 'absolute'"),
     (GENERATOR, {"block": {"kind": "Block", "pre_norm": 1}}, "^block: pre_norm: expected bool"),
     (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected LMHead, not 'Transla"),
-    (GENERATOR, {"width_of_heads": 8}, "GeneratorConfig has no field width_of_heads"),
 ]
 
 
@@ -168,15 +159,12 @@ CHANGES = [
     ({"width": 60, "num_heads": 6}, {"width": 60, "num_heads": 6}),
     ({"width": 36, "positions": "learned"}, {"width": 36, "positions": M.Learned()}),
     ({"positions.base": 7}, {"positions": M.Rotary(7.0)}),
-    ({"positions": "rotary", "positions.base": 7}, {"positions": M.Rotary(7.0)}),
     ({"positions.local_base": 7.0, "positions": "rotary"}, {"positions": M.Rotary(local_base=7.0)}),
-    ({"positions.scaling": "yarn"}, {"positions": M.Rotary(5.0, None, M.RotaryScaling("yarn"))}),
     (
         {"positions.scaling.factor": 8},
         {"positions": M.Rotary(5.0, None, M.RotaryScaling(factor=8.0))},
     ),
     ({"attention": GROUPED, "attention.softcap": None}, {"attention": M.Attention(num_kv_heads=2)}),
-    ({"attention.windows": [0, 8]}, {"attention": M.Attention(windows=(0, 8))}),
     ({"feed_forward.activation": jnp.tanh}, {"feed_forward": M.FeedForward(activation=jnp.tanh)}),
     ({"num_blocks": np.int64(5)}, {"num_blocks": 5}),
 ]
@@ -210,12 +198,6 @@ def test_override_names_field_value_and_type(path):
     value, message = NO_CHANGES[path]
     with pytest.raises(ValueError, match=f"^{message.replace('?', chr(92) + '?')}"):
         override(ROTARY, {path: value})
-
-
-def test_override_keeps_other_fields_of_attention():
-    experiment = override(ROTARY, {"model.attention": GROUPED})
-    changed = override(experiment, {"model.attention": "exact", "model.attention.softcap": None})
-    assert changed.model.attention == M.Attention("exact", num_kv_heads=2)
 
 
 def test_override_creates_components_that_are_none():

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.lines import read_line
 from tlite import experiment as E
 from tlite import models as M
-from tlite.data import TextFile, TinyShakespeare
+from tlite.data import TextFile
 from tlite.runs.experiment_files import load_experiment
 
 ROTARY = M.GeneratorConfig(
@@ -122,13 +122,3 @@ def test_options_of_data_that_are_ambiguous_have_a_prefix():
     experiment = read_line(words, experiment)[0][""]
     assert experiment.model.context == 32
     assert experiment.data == Mine(context="here", validation_fraction=0.5)
-
-
-def test_a_word_creates_what_a_run_starts_from():
-    tuned = E.GeneratorExperiment("tuned", data=TinyShakespeare())
-    line = "--init-from gpt2 --folder here --tokenizer bpe:300"
-    experiment = read_line(line.split(), tuned)[0][""]
-    assert (experiment.init_from, experiment.data.folder) == (E.Pretrained("gpt2"), "here")
-    assert experiment.tokenizer == E.BPE(300)
-    line = "--init-from.folder bert --training.no-log-norms --training.log-norms True"
-    assert read_line(line.split(), tuned)[0][""].init_from == E.Pretrained("bert")

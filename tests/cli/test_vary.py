@@ -21,13 +21,11 @@ variants = {variants}
 WIDE = "dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, width=128))"
 VALUES = [
     ("learning_rate 1e-3 3e-3", "learning-rate=1e-3 learning-rate=3e-3", "training.learning_rate"),
-    ("norm.bias True None", "norm.bias=True norm.bias=None", "model.norm.bias"),
     (
         "attention.windows '0 8' 0",
         "attention.windows=0_8 attention.windows=0",
         "model.attention.windows",
     ),
-    ("positions.base 7 8", "positions.base=7 positions.base=8", "model.positions.base"),
     ("loop.scan True False", "loop.scan=True loop.scan=False", "model.loop.scan"),
     ("positions.scaling linear yarn", "linear yarn", "model.positions.scaling.method"),
     ("prompt 'a/b' 'a b'", "prompt=1 prompt=2", "prompt"),

@@ -5,7 +5,7 @@ import pytest
 
 import tlite
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import assert_same_state, interrupted, resume, train
+from tests.helpers.runs import train
 from tlite.cli import main
 from tlite.experiment import GeneratorExperiment
 from tlite.runs import Run
@@ -25,11 +25,6 @@ SMALL = {
 def run(tmp_path_factory):
     experiment = tlite.override(tlite.load_experiment("masked_language_model"), SMALL)
     return train(experiment, tmp_path_factory.mktemp("masked") / "run")
-
-
-def test_interrupted_run_resumes_bit_for_bit(run, tmp_path):
-    interrupted(run, tmp_path / "run", 3, pretraining=True)
-    assert_same_state(resume(tmp_path / "run"), run)
 
 
 def test_opened_run_evaluates_as_the_trained_one(run, capsys):
