@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tlite import load, user_code
+from tlite import user_code
 from tlite.comparison.study import read_study
-from tlite.errors import Interrupted, UserError
+from tlite.errors import Interrupted
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -97,12 +97,6 @@ def test_without_consent_nothing_is_executed(fails, trained, another_user, comma
     assert all(word in message for word in ("tempered of mine.py", str(trained.run), "--trust"))
     assert trained.file.with_name("executed").read_text() == executed
     assert contents(trained.run) == before
-
-
-def test_another_user_s_run_works_with_trust(trained, another_user):
-    with pytest.raises(UserError, match="trust=True"):
-        load(trained.run)
-    assert load(trained.run, trust=True)
 
 
 def test_a_run_resumes_from_its_copy_bit_for_bit(tlite, trained, copied, edit):
