@@ -162,21 +162,20 @@ def tune(
             choices if they are at most as many, else scrambled Sobol points.
         seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two,
             intervals are so wide that few values are dropped; with one, they are for new examples.
-        dir: folder of the tuning; default: runs/NAME/TIME.
-        resume: as in `Run.create`.
+        dir, resume: as in `Run.create`.
         train_command: words of the command that trains the experiment, for the last line printed.
 
     Raises:
         UserError: it can't be trained or tuned so, or no trial has a finite loss.
     """
-    datasets = DatasetCache()
     space, path = make_search_space(experiment, fields), None if dir is None else Path(dir)
-    changes, experiments = make_trials(experiment, space, trials, seeds)
     name, words = experiment.name, tuple(train_command)
+    changes, experiments = make_trials(experiment, space, trials, seeds)
     if resume != "never":
         read, required = partial(read_variants, experiments, read_tuning), resume == "must"
         if folder := find_same("tuning", name, path, TUNING, read, required=required):
-            return run_tuning(read_tuning(folder), datasets)
+            return resume_tuning(folder)
+    datasets = DatasetCache()
     tuning = create_tuning(name, space, changes, experiments, path, datasets, words)
     return run_tuning(tuning, datasets)
 
