@@ -5,6 +5,8 @@
 Draw positions in the modules of each group and make one mutant at each (cosmic-ray). The tests of
 the module run in build/mutation/tree, a copy of the last commit. Outcomes are kept beside it, in
 outcomes.jsonl: after a stop the same command resumes, and changed tests are tried on survivors.
+A mutant that cannot be imported or takes too long is killed; one whose tests could not be started
+("incompetent" in cosmic-ray) is in no total, and the next run tries it again.
 """
 
 import argparse
@@ -48,7 +50,7 @@ GROUPS = {
         "kernels/matmul": "kernels", "kernels/mixed_attention": "kernels",
     },
     "models": {
-        "block": "block options calls", "classifier": "pools options calls",
+        "block": "block options calls", "classifier": "calls options",
         "components": "config parameters", "config": "config parameters custom",
         "custom": "custom probe", "encoder": "options calls", "ensemble": "ensemble",
         "init": "init parameters options", "inputs": "options calls custom",
@@ -122,19 +124,20 @@ def find_outcome(tests: str, mutant: MutationSpec, limit: float, outcomes: dict[
     )
     source = hashlib.sha256(mutant.module_path.read_bytes()).hexdigest()
     identity = f"{mutant.operator_name} {mutant.occurrence} {mutant.module_path} {source}"
-    known = outcomes.get(identity, {"tests": None, "outcome": "survived"})
-    if known["outcome"] != "survived" or known["tests"] == version.hexdigest():
+    known = outcomes.get(identity)
+    if known and (known["outcome"] == "killed" or known["tests"] == version.hexdigest()):
         return known
     # Bytecode, which cosmic-ray turns off, saves seconds; mutants are more than a second apart.
     command = f"env PYTHONDONTWRITEBYTECODE= {sys.executable} -m pytest {OPTIONS} {tests}"
     start = time.monotonic()
     result = mutate_and_test([mutant], command, limit)
-    lines = [line[1:].strip() for line in result.diff.splitlines() if re.match("[-+] ", line)]
+    diff = (result.diff or "").splitlines()  # None if the mutant could not be written
+    lines = [line[1:].strip() for line in diff if re.match("[-+] ", line)]
     outcome = {"id": identity, "tests": version.hexdigest(), "outcome": result.test_outcome.value}
     outcome |= {"change": f"{mutant.module_path}:{mutant.start_pos[0]}: {' -> '.join(lines)}"}
     outcome |= {"seconds": round(time.monotonic() - start), "output": result.output[-2000:]}
-    outcomes[identity] = outcome
-    if lines or outcome["outcome"] == "survived":  # not if tests fail on the unchanged module
+    # Not if tests were not started, or if they fail on the unchanged module.
+    if outcome["outcome"] == "survived" or (lines and outcome["outcome"] == "killed"):
         with (FOLDER / "outcomes.jsonl").open("a", encoding="utf-8") as file:
             print(json.dumps(outcome), file=file)
     print(f"{outcome['outcome']} in {outcome['seconds']} s: {outcome['change']}", flush=True)
@@ -176,8 +179,14 @@ def main() -> None:
             outcome = find_outcome(tests, mutant, 60 + 2 * baseline["seconds"], outcomes)
             counts[outcome["outcome"]] += 1
             survivors += [outcome["change"]] if outcome["outcome"] == "survived" else []
-        total, killed = counts.total(), counts["killed"]
-        row = group, total, killed, total - killed, f"{100 * killed / total:.0f}"
+        killed, survived = counts["killed"], counts["survived"]
+        row = (
+            group,
+            killed + survived,
+            killed,
+            survived,
+            f"{100 * killed / (killed + survived):.0f}",
+        )
         rows.append(f"| {' | '.join(map(str, row))} |")
     print(*rows, *survivors, sep="\n")
 
