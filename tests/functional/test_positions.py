@@ -13,11 +13,12 @@ from tlite import functional as F
 BATCHES = [(), (2, 3)]
 
 
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("kwargs", [{}, {"split": True}])
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
 @pytest.mark.parametrize(("length", "dim"), [(1, 1), (2, 2), (7, 6), (7, 5), (50, 8)])
-def test_sinusoidal_positions_are_their_formula(length, dim, base, split):
-    table = np.asarray(F.sinusoidal_positions(length, dim, base, split=split))
+def test_sinusoidal_positions_are_their_formula(length, dim, base, kwargs):
+    split = bool(kwargs)
+    table = np.asarray(F.sinusoidal_positions(length, dim, base, **kwargs))
     assert_close(table, reference.sinusoidal_positions(length, dim, base, split))
     assert_same(table[0], np.arange(dim) >= -(-dim // 2) if split else np.arange(dim) % 2)
 
@@ -44,11 +45,12 @@ def test_rotary_angles_are_their_formula(dim, base, scale):
     assert_close(F.rotary_angles(9, dim, base, scale=scale), expected)
 
 
+@pytest.mark.parametrize("factor", [None, 0.7])
 @pytest.mark.parametrize("batch", BATCHES)
-def test_rotation_is_multiplication_of_complex_numbers(batch):
+def test_rotation_is_multiplication_of_complex_numbers(batch, factor):
     x, angles = normal(*batch, 3, 6), normal(5, 3, seed=1)
-    expected = over_batch(batch, lambda x: reference.rotate(x, exact(angles)), x)
-    assert_close(jax.jit(F.rotate)(x, angles), expected)
+    expected = over_batch(batch, lambda x: reference.rotate(x, exact(angles)) * (factor or 1), x)
+    assert_close(jax.jit(F.rotate)(x, angles, factor), expected)
 
 
 def test_an_odd_rotary_width_is_named():

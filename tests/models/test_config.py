@@ -123,13 +123,21 @@ def test_a_model_without_a_vocabulary_is_an_error(tied):
         M.make_model(M.GeneratorConfig(head=M.LMHead(tied=tied)), rng=jax.random.key(0))
 
 
-@pytest.mark.parametrize("function", [F.llama3_frequencies, F.yarn_frequencies])
-def test_rotary_scaling_has_the_defaults_of_its_functions(function):
-    names = {"low": "low_frequency_factor", "high": "high_frequency_factor"}
-    names |= {"fast": "beta_fast", "slow": "beta_slow"}
+SCALING = {"low": "low_frequency_factor", "high": "high_frequency_factor"}
+SCALING |= {"fast": "beta_fast", "slow": "beta_slow"}
+NORM = {"eps": "epsilon", "offset": "offset"}
+
+
+@pytest.mark.parametrize(
+    ("function", "component", "names"),
+    [(F.llama3_frequencies, M.RotaryScaling(), SCALING)]
+    + [(F.yarn_frequencies, M.RotaryScaling(), SCALING)]
+    + [(norm, M.Norm(), NORM) for norm in (F.layer_norm, F.rms_norm)],
+)
+def test_components_have_the_defaults_of_their_functions(function, component, names):
     for argument in inspect.signature(function).parameters.values():
         if argument.name in names:
-            assert getattr(M.RotaryScaling(), names[argument.name]) == argument.default
+            assert getattr(component, names[argument.name]) == argument.default
 
 
 def test_a_subclass_of_a_config_has_the_same_model():
