@@ -170,6 +170,7 @@ def test_one_seed_has_no_interval_over_seeds(run, reference, method):
     assert result.half_width is result.correlation is None
     assert result.half_widths_by_source == (None, None)
     assert (result.mean, result.method, result.significant) == (-1, method, False)
+    assert (result.examples, result.block) == (0, 1)
     assert np.isscalar(result.variance.seeds)
 
 
@@ -179,6 +180,8 @@ def test_a_difference_without_spread_is_not_significant():
         result = difference(by_seed(one), by_seed(other, first))
         assert (result.same, result.half_width, result.significant) == (same, 0, False)
     assert not difference(by_seed([1, 2]), by_seed([1, 3])).same
+    for seeds in ([1, 2], [1, 1, 1]):  # too few values, or equal ones
+        assert difference(by_seed(seeds), by_seed([1, 2, 3])).correlation is None
 
 
 @given(st.floats(0.05, 5), st.sampled_from([1, 2]), st.floats(0, 0.5), st.integers(1, 30))
@@ -196,6 +199,7 @@ def test_required_seeds_are_the_least_that_show_the_effect(effect, groups, examp
         )
 
     number = required_seeds(effect, 1.0, groups, examples, examples_dof)
+    assert required_seeds(effect, 1.0) == required_seeds(effect, 1.0, 1, 0.0, examples_dof)
     if number is None:
         assert not is_enough(1000)
     else:

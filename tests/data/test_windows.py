@@ -55,6 +55,8 @@ def test_positions_are_a_function_of_seed_step_and_index(seed, step, first, numb
     changes = [(seed, step, 0), (seed ^ 1, step, 0), (seed, step + 1, 0), (seed, step, 1)]
     drawn = [sample_positions(s, t, 50, 2**62, stream=stream + u) for s, t, u in changes]
     assert len(np.unique(np.concatenate(drawn))) == 200
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        sample_positions(seed, step, number, 0)
 
 
 @pytest.mark.parametrize("below", [2, 7, 1000, 3 * 2**31, 5 * 10**9 - 1025])
