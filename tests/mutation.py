@@ -4,7 +4,8 @@
 
 Draw positions in the modules of each group and make one mutant at each (cosmic-ray). The tests of
 the module run in build/mutation/tree, a copy of the last commit. Outcomes are kept beside it, in
-outcomes.jsonl: after a stop the same command resumes, and changed tests are tried on survivors.
+outcomes.jsonl: after Ctrl-C, which prints the table of the mutants so far, the same command
+resumes; changed tests are tried on survivors. The groups take turns.
 A mutant that cannot be imported, or whose tests take too long, counts as killed.
 """
 
@@ -128,10 +129,13 @@ def run_tests(tests: str) -> tuple[bool, str]:
     with tempfile.TemporaryFile() as output:
         fork = multiprocessing.get_context("fork").Process(target=call_pytest, args=(tests, output))
         fork.start()
-        fork.join(LIMIT)
-        if fork.exitcode is None:
-            os.killpg(fork.pid, signal.SIGKILL)
-            fork.join()
+        try:
+            fork.join(LIMIT)
+        finally:
+            if is_alive := fork.is_alive():
+                os.killpg(fork.pid, signal.SIGKILL)
+                fork.join()
+        if is_alive:
             return False, f"more than {LIMIT} s"
         output.seek(0)
         return fork.exitcode == 0, output.read().decode(errors="replace")[-2000:]
@@ -171,6 +175,13 @@ def find_outcome(tests: str, mutant: MutationSpec, outcomes: dict[str, dict]) ->
     return outcome
 
 
+def check_without_change(tests: set[str]) -> None:
+    """Exit if a test that detects a mutant fails without it, too."""
+    passed, output = run_tests(" ".join(sorted(tests))) if tests else (True, "")
+    if not passed:
+        sys.exit(f"tests fail without a change:\n{output}")
+
+
 def copy_last_commit(tree: Path) -> None:
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
@@ -196,20 +207,21 @@ def main() -> None:
     file, survivors = FOLDER / "outcomes.jsonl", []
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     outcomes = {one["id"]: one for one in map(json.loads, lines)}
+    mutants = {group: draw_mutants(group, options.number, options.seed) for group in options.groups}
+    results: dict[str, list[dict]] = {group: [] for group in mutants}
+    with contextlib.suppress(KeyboardInterrupt):
+        for turn in range(options.number):
+            for group in mutants:
+                for tests, mutant in mutants[group][turn : turn + 1]:
+                    results[group].append(find_outcome(tests, mutant, outcomes))
     rows = ["| modules | mutants | killed | survived | killed, % |", "| --- |" + " ---: |" * 4]
-    for group in options.groups:
-        mutants = draw_mutants(group, options.number, options.seed)
-        results = [find_outcome(tests, mutant, outcomes) for tests, mutant in mutants]
-        # A test that detects a mutant must pass without it.
-        failed = {name for result in results for name in result["failed"]}
-        passed, output = run_tests(" ".join(sorted(failed))) if failed else (True, "")
-        if not passed:
-            sys.exit(f"tests of {group} fail without a change:\n{output}")
-        counts = Counter(result["outcome"] for result in results)
-        survivors += [result["change"] for result in results if result["outcome"] == "survived"]
+    for group, outcomes_of_group in results.items():
+        check_without_change({n for outcome in outcomes_of_group for n in outcome["failed"]})
+        counts = Counter(outcome["outcome"] for outcome in outcomes_of_group)
         total, killed = counts.total(), counts["killed"]
-        row = group, total, killed, total - killed, f"{100 * killed / total:.0f}"
+        row = group, total, killed, total - killed, f"{100 * killed / max(total, 1):.0f}"
         rows.append(f"| {' | '.join(map(str, row))} |")
+        survivors += [o["change"] for o in outcomes_of_group if o["outcome"] == "survived"]
     print(*rows, *survivors, sep="\n")
 
 
