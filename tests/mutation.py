@@ -49,7 +49,7 @@ GROUPS = {
     "training": {"step": "trainer optimizer runs/test_aux_losses.py"},
     "functional": {
         "attention": "attention", "logits": "logits", "losses": "logits", "positions": "positions",
-        "layers": "layers models/test_calls.py inspection/test_capture.py",
+        "layers": "layers inspection/test_capture.py models/test_calls.py",
         "random": f"random layers {NUMBERS}", "recurrent": "recurrent",
         "kernels/chunked_attention": "kernels", "kernels/fused_attention": "kernels",
         "kernels/matmul": "kernels", "kernels/mixed_attention": "kernels",
@@ -58,7 +58,7 @@ GROUPS = {
         "block": "block options calls custom", "classifier": "calls options",
         "components": "config parameters", "config": "config parameters custom",
         "custom": "custom probe", "encoder": "options calls", "ensemble": "ensemble",
-        "init": "init parameters options", "inputs": "block options calls custom",
+        "init": "init parameters options custom", "inputs": "block options calls custom",
         "logistic": "baselines/test_logistic.py calls", "low_rank": "low_rank",
         "parameters": "parameters init", "seq2seq": "options calls",
         "transformer": "options calls",

@@ -9,7 +9,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import DEFAULT, Mock
+from unittest.mock import DEFAULT, Mock, patch
 
 import numpy as np
 import pytest
@@ -80,13 +80,25 @@ def test_each_split_of_a_text_is_one_document_in_any_units(tmp_path_factory, wor
     assert ends == [this != after for this, after in itertools.pairwise([*splits, None])]
 
 
-@given(st.lists(st.text(LETTERS), max_size=20), st.integers(1, 60), st.floats(0, 0.9))
-def test_json_lines_give_each_document_once(tmp_path_factory, texts, size, fraction):
+@given(
+    st.lists(st.text(LETTERS), max_size=20),
+    st.integers(1, 60),
+    st.floats(0, 0.9),
+    st.sampled_from([3, 10**6]),
+)
+def test_json_lines_give_each_document_once(tmp_path_factory, texts, size, fraction, chunk_size):
+    """A document that is longer than a chunk begins in its first chunk and ends in its last."""
     path = write_json_lines(tmp_path_factory.mktemp("json") / "a.jsonl", texts)
     if texts:
-        chunks = read_units(Source(str(path), validation_fraction=fraction), size)
-        assert [chunk.text for chunk in chunks] == [text for text in texts if text]
-        assert [chunk.split for chunk in chunks] == [hash_split(c.text, fraction) for c in chunks]
+        with patch("tlite.data.documents.CHUNK_SIZE", chunk_size):
+            chunks = read_units(Source(str(path), validation_fraction=fraction), size)
+        ends = [number for number, chunk in enumerate(chunks, 1) if chunk.ends]
+        documents = [chunks[start:end] for start, end in itertools.pairwise([0, *ends])]
+        expected = [text for text in texts if text]
+        assert ["".join(chunk.text for chunk in document) for document in documents] == expected
+        assert [c.begins for c in chunks] == [True, *(c.ends for c in chunks)][: len(chunks)]
+        for text, document in zip(expected, documents, strict=True):
+            assert {chunk.split for chunk in document} == {hash_split(text, fraction)}
 
 
 SOURCES = ["a.jsonl.gz", "a.parquet", "saved", "splits", "folder"]
