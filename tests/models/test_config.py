@@ -14,7 +14,8 @@ from tests.helpers.models import replaced
 from tlite import functional as F
 from tlite import models as M
 from tlite.errors import UserError
-from tlite.models.config import PRESETS, resolve
+from tlite.models.config import PRESETS, describe_components, resolve
+from tlite.user_code import name_of
 
 BLOCKS = [M.GeneratorConfig, M.ClassifierConfig, M.MaskedConfig, M.Seq2SeqConfig]
 AT_LEAST_1, NOT_NEGATIVE = "{} must be at least 1", "{} must not be negative"
@@ -61,6 +62,7 @@ CONFLICTS = [  # fields of a generator's config
     ({"num_heads": 5}, r"width \(32\) .* num_heads \(5\)"),
     *(({"attention.num_kv_heads": n}, rf"num_heads \(4\) .* num_kv_heads \({n}\)") for n in (3, 8)),
     ({"positions": M.Rotary(), "attention.head_dim": 3}, "even head_dim, not 3"),
+    ({"positions": M.Rotary(), "width": 12}, "even head_dim, not 3"),
     ({"attention.windows": (4, -1)}, "a window must be at least 1, not -1"),
     ({"attention": M.Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
     *(
@@ -163,3 +165,16 @@ def test_a_subclass_of_a_config_has_the_same_model():
 def test_component_of_another_field_is_an_error(field, value):
     with pytest.raises(ValueError, match=f"{field} must be a word, a function"):
         resolve(field, value)
+
+
+def test_components_are_described_by_their_fields():
+    def mine(x):
+        return x
+
+    pattern = M.Block(), M.Block(attention=M.Attention("mixed"))
+    fields = {"attention": M.Attention("exact", query_chunk_size=4), "norm": mine}
+    fields |= {"feed_forward.activation": mine, "block": pattern}
+    described = dict(describe_components(replaced(M.GeneratorConfig(), fields)))
+    mine_described = dict.fromkeys(["activation", "norm"], name_of(mine))
+    expected = {"attention": "exact in chunks of 4", "block": "attention mixed"}
+    assert described == expected | mine_described
