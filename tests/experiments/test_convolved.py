@@ -1,13 +1,15 @@
 """The records' short convolutions equal their formula, with a cache too."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
-from tests.helpers.arrays import numbers
+from tests.helpers.arrays import integers, numbers
+from tests.helpers.models import assert_chunks_give, call, drawn, extend
 from tlite.models import Attention, BlockInputs, FeedForward, apply_layer, make_model
 from tlite.models.custom import probe
 from tlite.models.parameters import as_params
@@ -42,4 +44,8 @@ def test_a_layer_s_input_is_a_causal_convolution():
 
 def test_cached_decoding_equals_a_full_pass():
     for attention in (CONFIG.attention, WINDOWS):
-        probe(dataclasses.replace(CONFIG, attention=attention), make_model)
+        config = dataclasses.replace(CONFIG, attention=attention)
+        probe(config, make_model)
+        model, tokens = drawn(make_model, config), integers(11, 2, 5)
+        decode = functools.partial(extend, model)
+        assert_chunks_give(call(model, tokens), tokens, decode, model.empty_caches(2))

@@ -15,6 +15,7 @@ from tests.helpers.runs import (
     assert_same_state,
     interrupted,
     resume,
+    start_like,
     varied,
 )
 from tlite.data import ParallelText
@@ -109,6 +110,13 @@ def test_an_interrupted_run_resumes_bit_for_bit(trained, tmp_path):
     mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *checkpoints)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), actual, mean)
     assert max(np.abs(mean[name] - checkpoints[-1][name]).max() for name in mean) > 1e-3
+
+
+def test_an_extended_run_equals_one_that_had_all_its_steps(trained, tmp_path):
+    start_like(trained, tmp_path / "run", steps=4).train()
+    extended = Run.open(tmp_path / "run", steps=STEPS)
+    extended.train(report=False)
+    assert_same_state(extended, trained)
 
 
 def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
