@@ -1,6 +1,5 @@
 """`tlite inspect`: every picture of a run, on a page that needs no network and works."""
 
-import dataclasses
 import html
 import re
 from functools import cache, partial
@@ -17,7 +16,6 @@ from tests.helpers.inspected import (
     GENERATOR,
     SEQ2SEQ,
     TABLE,
-    TRAINING,
     facts_of,
     groups_of,
     trained,
@@ -25,12 +23,13 @@ from tests.helpers.inspected import (
     weights_of,
 )
 from tests.helpers.python import CHROMIUM, shown_by_browser
-from tests.helpers.runs import LOGISTIC, TEXTS, TRANSFORMER, labelled
+from tests.helpers.runs import LOGISTIC, TEXTS, TRANSFORMER, labelled, varied
 from tlite.pictures.labels import show_whitespace
 from tlite.report import inspect_run
-from tlite.report import runs as module
 from tlite.report.page import Page
+from tlite.report.runs import draw_classifier_run
 from tlite.runs import Run
+from tlite.training import Trainer
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
@@ -185,33 +184,11 @@ def test_the_head_view_shows_the_selected_head_and_token(kind, tmp_path):
     assert "Block 0, head 1: token 2, " in view
 
 
-# Classifiers
-
-
 def test_texts_are_cut_to_the_context_and_not_padded(drawn, tmp_path):
     for text, number in (("It is good. " * 9, 12), ("A bad lamp. It is so so. Not bad", 8)):
         (data,) = groups_of(inspect_run(trained("classifier"), text=text, to=tmp_path / "page"))
         assert len(data["queries"]) == len(data["weights"][0][0]) == number
         assert len(drawn["saliency"][1]().patches) == number
-
-
-# Runs before their first step
-
-
-@pytest.fixture
-def untrained(tmp_path, drawn):
-    """The page of a text by a classifier that is not trained."""
-
-    def page_of_text(experiment, text, **changes):
-        data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
-        experiment = dataclasses.replace(experiment, data=data, training=TRAINING, **changes)
-        run = Run.create(experiment, tmp_path / f"run-{len([*tmp_path.iterdir()])}")
-        page = Page(tmp_path / "pictures")
-        model = run.trainer.models(run.init_state().parameters)[0]
-        module.draw_classifier_run(run, model, page, text)
-        return page
-
-    return page_of_text
 
 
 @pytest.mark.parametrize(
@@ -223,6 +200,11 @@ def untrained(tmp_path, drawn):
     ],
 )
 def test_a_classifier_without_attention_on_a_text_is_refused(
-    untrained, experiment, changes, message
+    experiment, changes, message, tmp_path, monkeypatch
 ):
-    assert message in complaint(untrained, experiment, "☕ ... a", **changes)
+    monkeypatch.setattr(Trainer, "compile", lambda *_: None)  # it is not trained
+    data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
+    run = Run.create(varied(experiment, data=data, **changes), tmp_path / "run")
+    model = run.trainer.models(run.init_state().parameters)[0]
+    page = Page(tmp_path / "page")
+    assert message in complaint(draw_classifier_run, run, model, page, "☕ ... a")
