@@ -2,7 +2,7 @@
 
 A batch is a function of (seed, step, row) alone, so that a resumed run sees the same batches.
 One call of the compiled program trains several steps: `batches(step, num_steps)` returns the arrays
-that it needs, and inside the program `at_step` and `micro_batches` select those of one micro-batch.
+that it needs; inside the program `at_step` and `on_micro_batch` select those of one micro-batch.
 """
 
 import abc
@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PyTree
@@ -45,8 +46,9 @@ class Loader(abc.ABC):
         return data
 
     @abc.abstractmethod
-    def micro_batches(
+    def on_micro_batch(
         self,
+        function: Callable[[PyTree, Int[Array, "B"]], PyTree],
         task: Any,
         config: TrainingConfig,
         strategy: DataParallel | FSDP,
@@ -54,7 +56,10 @@ class Loader(abc.ABC):
         rng: Key[Array, ""],
         step: Int[Array, ""],
     ) -> Callable[[Int[Array, ""] | int], PyTree]:
-        """Return the function index -> this device's rows of a micro-batch of a step (traced)."""
+        """Return a function of the index of a micro-batch in a step (traced).
+
+        It applies `function` to this device's rows and to their numbers among the step's examples.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Release threads; `batches` may be called again."""
@@ -69,16 +74,28 @@ class DeviceDataset(Loader):
     def batches(self, step: int, num_steps: int) -> Any:
         return self.arrays
 
-    def micro_batches(self, task, config, strategy, data, rng, step) -> Callable:
+    def on_micro_batch(self, function, task, config, strategy, data, rng, step):
         # Each device draws the whole batch, which costs next to nothing, and takes its rows.
-        size = config.batch_size
-        drawn = task.draw(data, rng, step, config.gradient_accumulation_steps * size)
+        number, size = config.gradient_accumulation_steps, config.batch_size
 
-        def micro_batch(index):
+        def on_rows(batch, index):
+            rows = jnp.arange(len(jax.tree.leaves(batch)[0]))
+            return function(*strategy.take_rows((batch, index * size + rows)))
+
+        def draw_bucket(index):
+            drawn_from = data, rng, step * number + index
+            draws = [lambda draw=d: on_rows(draw(*drawn_from), index) for d in task.buckets.draws]
+            return jax.lax.switch(task.buckets.choose(*drawn_from), draws)
+
+        if task.buckets:
+            return draw_bucket
+        drawn = task.draw(data, rng, step, number * size)
+
+        def cut_batch(index):
             cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
-            return strategy.take_rows(jax.tree.map(cut, drawn))
+            return on_rows(jax.tree.map(cut, drawn), index)
 
-        return micro_batch
+        return cut_batch
 
 
 class PrefetchingLoader(Loader):
@@ -168,9 +185,13 @@ class PrefetchingLoader(Loader):
     def at_step(self, data: PyTree, index: Any) -> PyTree:
         return jax.tree.map(lambda a: a[:, index], data)
 
-    def micro_batches(self, task, config, strategy, data, rng, step) -> Callable:
-        rows = lambda i: jax.tree.map(lambda a: a[i], data)  # noqa: E731
-        return lambda i: strategy.constrain_batch(task.unpack_rows(rows(i)))
+    def on_micro_batch(self, function, task, config, strategy, data, rng, step):
+        def on_rows(index):
+            rows, size = jax.tree.map(lambda a: a[index], data), config.batch_size
+            batch = strategy.constrain_batch(task.unpack_rows(rows))
+            return function(batch, strategy.take_rows(index * size + jnp.arange(size)))
+
+        return on_rows
 
     def close(self) -> None:
         """End the thread; another call of `batches` starts a new one."""

@@ -121,25 +121,9 @@ def train_step(
     """
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
-    rng, size = fold_in(state.key, BATCH), config.batch_size
-    if task.buckets is None:
-        micro_batch = loader.micro_batches(task, config, strategy, data, rng, step)
-
-    def gradient_of_micro_batch(index):
-        if task.buckets is None:
-            batch = micro_batch(index)
-            return gradient_of(batch, strategy.take_rows(index * size + jnp.arange(size)))
-        number = step * config.gradient_accumulation_steps + index
-
-        def gradient_of_bucket(draw):
-            batch = draw(data, rng, number)
-            rows, batch = len(jax.tree.leaves(batch)[0]), strategy.take_rows(batch)
-            return gradient_of(batch, strategy.take_rows(index * size + jnp.arange(rows)))
-
-        branches = [partial(gradient_of_bucket, draw) for draw in task.buckets.draws]
-        return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
-
-    accumulated = sum_over(gradient_of_micro_batch, config.gradient_accumulation_steps)
+    rng = fold_in(state.key, BATCH)
+    of_index = loader.on_micro_batch(gradient_of, task, config, strategy, data, rng, step)
+    accumulated = sum_over(of_index, config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     state, norm_metrics = apply_gradient(config, state, gradient, step)
