@@ -21,6 +21,7 @@ from tlite.training import Trainer, TrainingConfig, generator_task, sharding
 from tlite.training.sharding import (
     check_fits,
     free_memory,
+    make_mesh,
     out_of_memory,
     partition,
     unsharded_arrays,
@@ -50,6 +51,19 @@ def test_devices_divide_seeds_then_the_batch_and_idle_ones_warn(settings, shape,
     assert tuple(trainer.mesh.shape.values()) == shape
     assert len(trainer.mesh_warnings) == (warning is not None)
     assert all(warning in line for line in trainer.mesh_warnings)
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeDevice:
+    id: int
+    process_index: int
+
+
+def test_processes_with_unequal_numbers_of_devices_use_equally_many():
+    devices = [FakeDevice(i, int(i > 3)) for i in range(6)]
+    mesh, warnings = make_mesh(devices, TRAINING, 12)
+    assert [device.id for device in mesh.devices.flat] == [0, 1, 4, 5]
+    assert warnings == ["the processes have 4, 2 devices: 2 of 6 stay idle"]
 
 
 def test_models_of_268_million_parameters_are_sharded():
@@ -95,12 +109,7 @@ def test_fsdp_divides_the_longest_divisible_dimension():
 def test_a_lack_of_memory_is_an_error_with_both_sizes(model, training, words):
     task = generator_task(dataclasses.replace(MODEL, **model))
     trainer = Trainer(task, dataclasses.replace(TRAINING, **training), TOKENS)
-
-    def start():
-        trainer.check_fits()
-        trainer.compile()
-
-    assert re.search(words + r".*and [\d,.]+ GiB are free$", complaint(start))
+    assert re.search(words + r".*and [\d,.]+ GiB are free$", complaint(trainer.compile))
 
 
 def test_the_check_of_memory_counts_the_data(monkeypatch, tmp_path):

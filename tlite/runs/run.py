@@ -277,7 +277,6 @@ class Run(abc.ABC):
         values = {"experiment": to_dict(experiment), "data": fingerprint}
         distributed.assert_equal_across_processes("run", values)
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
-        run.trainer.check_fits()
         run.trainer.compile()  # an error leaves no folder
 
         def write() -> str:

@@ -34,7 +34,7 @@ def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mes
     """Return the mesh ("replica", "data"), and warnings about devices that it leaves unused.
 
     Seeds are spread over "replica" first, then the examples of a batch over "data"; so are the
-    parameters of a sharded model. All processes contribute equally many devices.
+    parameters of a sharded model. All processes contribute as many devices as the one with fewest.
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
@@ -53,11 +53,14 @@ def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mes
             f"batch_size {config.batch_size} is not divisible by {len(by_process)} processes: "
             "change the number of processes or --batch-size"
         )
-    warnings = []
-    if idle := len(devices) - replicas * shards:
+    warnings, number = [], len(devices)
+    if idle := number - available:
+        counts = ", ".join(str(len(local)) for local in by_process)
+        warnings.append(f"the processes have {counts} devices: {idle} of {number} stay idle")
+    if idle := available - replicas * shards:
         warnings.append(
-            f"batch_size {config.batch_size} is not divisible by {len(devices) // replicas} "
-            f"devices: {idle} of {len(devices)} devices stay idle"
+            f"batch_size {config.batch_size} is not divisible by {available // replicas} devices: "
+            f"{idle} of {number} devices stay idle"
         )
     used = [device for local in by_process for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards), AXES), warnings
@@ -160,9 +163,9 @@ class FSDP:
         """Return the gradient, sharded like the parameters."""
         return {name: self._constrain(a, self.specs[name]) for name, a in gradient.items()}
 
-    def psum(self, sums: PyTree) -> PyTree:
-        """Return the sums as they are: XLA has computed them over global arrays."""
-        return sums
+    def psum(self, values: PyTree) -> PyTree:
+        """Return sums, or rows, as they are: XLA has computed them over global arrays."""
+        return values
 
     all_gather = psum
 

@@ -106,7 +106,7 @@ class Trainer:
             start[name] = put(array, self.mesh, shape.sharding.spec)
 
         def draw(start):
-            state = jax.vmap(self._init)(self._seeds)
+            state = jax.vmap(self._init)(np.int32(self.config.seed_range))
             # XLA does not compute the arrays that are replaced.
             return state._replace(parameters=state.parameters | start)
 
@@ -143,7 +143,8 @@ class Trainer:
         """Put restored parameters and optimizer slots on the devices, with the seeds' own keys."""
         # Keys are created on the devices: they can't be passed between processes.
         sharding = self.abstract_state.key.sharding
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds), out_shardings=sharding)()
+        seeds = np.int32(self.config.seed_range)
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=sharding)()
         rates = np.full(self.config.seeds, self.config.learning_rate, np.float32)
         placed = jax.tree.map(
             lambda a, to: put(a, self.mesh, to.sharding.spec),
@@ -151,10 +152,6 @@ class Trainer:
             self.abstract_state._replace(key=None),
         )
         return placed._replace(key=keys)
-
-    @property
-    def _seeds(self) -> Int[np.ndarray, "M"]:
-        return np.arange(self.config.seed, self.config.seed + self.config.seeds, dtype=np.int32)
 
     def dispatch(
         self, state: TrainState, step: int, num_steps: int
@@ -215,10 +212,12 @@ class Trainer:
             state: a state that lies on the devices already.
 
         Raises:
-            UserError: it would need more memory than is free (`check_fits` finds out earlier).
+            UserError: it would need more memory than is free.
         """
         if self._compiled_train is not None:
             return
+        if state is None:
+            self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
             needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
@@ -267,8 +266,10 @@ class Trainer:
     def check_fits(self) -> None:
         """Raise a `UserError` if the state, its gradients and the data need more than is free.
 
-        Nothing is compiled or allocated.
+        Nothing is compiled or allocated. `compile` calls it; what is compiled fits.
         """
+        if self._compiled_train is not None:
+            return
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         state = self.abstract_state
         is_allocated = callable(self._source) or "loader" in self.__dict__
