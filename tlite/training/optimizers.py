@@ -178,8 +178,7 @@ def transform_by_block(transform: optax.GradientTransformation) -> optax.Gradien
 
 
 class ScheduleFreeState(NamedTuple):
-    z: PyTree[Array]
-    """Iterates of the base optimizer."""
+    z: PyTree[Array]  # iterates of the base optimizer
     weight_sum: Float[Array, ""]
     max_rate: Float[Array, ""]
     base: PyTree[Array]
@@ -243,11 +242,7 @@ OPTIMIZERS: dict[str, OptimizerConfig] = {
 
 
 def resolve_optimizer(value: Any) -> Callable:
-    """Return the optimizer for a word, or a function of the learning rate as it is.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Return the optimizer for a word, or a function of the learning rate as it is."""
     if isinstance(value, optax.GradientTransformation):
         raise ValueError(
             "optimizer must be a function of the learning rate, such as optax.sgd or "
@@ -319,10 +314,7 @@ def select_trainable(config: Any, arrays: dict[str, Any]) -> dict[str, Any]:
 
 def find_group(config: Any, name: str) -> Any:
     """Return the first `ParameterGroup` that matches a name, or None."""
-    for group in config.groups:
-        if match(group.pattern, name):
-            return group
-    return None
+    return next((group for group in config.groups if match(group.pattern, name)), None)
 
 
 def find_inits(config: Any, arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -354,39 +346,37 @@ def decay_mask(arrays: dict[str, Any]) -> dict[str, bool]:
     return {name: decays(name, array) for name, array in arrays.items()}
 
 
+def group_rule(config: Any, group: Any) -> tuple[Callable, float, Mask | None]:
+    """Return optimizer, weight decay and its mask for a group; None: for all other arrays."""
+    optimizer = (group and group.optimizer) or config.optimizer
+    if group is None or group.weight_decay is None:
+        return optimizer, config.weight_decay, decay_mask
+    return optimizer, group.weight_decay, None
+
+
 def make_optimizer(config: Any, learning_rate: Rate) -> optax.GradientTransformation:
     """Return clipping, the optimizer of each group, and decoupled weight decay.
 
     For the trainable arrays by name of one seed. Its updates are added to the parameters.
     """
-    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
-    default = _with_decay(config.optimizer, learning_rate, config.weight_decay, decay_mask)
-    if not config.groups:
-        return optax.chain(*clip, default)
-    rules: dict[Any, optax.GradientTransformation] = {"": default}
-    for group in config.groups:
-        decay, mask = config.weight_decay, decay_mask
-        if group.weight_decay is not None:
-            decay, mask = group.weight_decay, None
-        rate = group.learning_rate_factor * learning_rate
-        rule = _with_decay(group.optimizer or config.optimizer, rate, decay, mask)
-        rules.setdefault(group.pattern, rule)  # the first of equal patterns decides
+    rules: dict[str, optax.GradientTransformation] = {}
+    for group in [None, *config.groups]:
+        optimizer, decay, mask = group_rule(config, group)
+        rate = learning_rate if group is None else group.learning_rate_factor * learning_rate
+        if isinstance(optimizer, OptimizerConfig):
+            rule = optimizer(rate, decay, mask)
+        else:
+            rule = optimizer(rate)
+            if decay:
+                rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, mask))
+        rules.setdefault(group.pattern if group else "", rule)  # the first of equal ones decides
 
     def labels(arrays: dict[str, Any]) -> dict[str, str]:
         groups = {name: find_group(config, name) for name in arrays}
         return {name: group.pattern if group else "" for name, group in groups.items()}
 
-    return optax.chain(*clip, optax.partition(rules, labels))
-
-
-def _with_decay(
-    optimizer: Callable, rate: Rate, weight_decay: float, mask: Mask | None
-) -> optax.GradientTransformation:
-    if isinstance(optimizer, OptimizerConfig):
-        return optimizer(rate, weight_decay, mask)
-    if not weight_decay:
-        return optimizer(rate)
-    return optax.chain(optimizer(rate), optax.add_decayed_weights(-rate * weight_decay, mask))
+    clip = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+    return optax.chain(*clip, optax.partition(rules, labels) if config.groups else rules[""])
 
 
 def own_weight_decay(optimizer: Any) -> float:
@@ -404,11 +394,9 @@ def own_weight_decay(optimizer: Any) -> float:
 def check_weight_decay(config: Any) -> None:
     """Raise a `ValueError` if an optimizer decays, and the config decays its parameters, too."""
     for i, group in enumerate([None, *config.groups]):
-        field = "optimizer" if group is None else f"groups[{i - 1}].optimizer"
-        optimizer = (group and group.optimizer) or config.optimizer
-        is_set = group is not None and group.weight_decay is not None
-        decay = group.weight_decay if is_set else config.weight_decay
+        optimizer, decay, _ = group_rule(config, group)
         if decay and (own := own_weight_decay(optimizer)):
+            field = "optimizer" if group is None else f"groups[{i - 1}].optimizer"
             raise ValueError(
                 f"{field} {name_of(optimizer)} has weight_decay={own:g}, and the config has "
                 f"weight_decay={decay:g}: set one of them to 0, as in "
@@ -425,47 +413,26 @@ def gradient_parameters(config: Any, parameters: dict[str, Array], state: PyTree
     return parameters | {n: rule.between(parameters[n], a) for n, a in z.items()}
 
 
-class ParameterSettings(NamedTuple):
-    """Settings of one parameter, by the config and its group."""
-
-    optimizer: Any = None
-    """None: it is frozen."""
-    weight_decay: float = 0.0
-    learning_rate_factor: float = 1.0
-    init: Any = None
-    """Word or initializer in place of its layer's initial values."""
-
-
-def parameter_settings(config: Any, name: str, array: Any) -> ParameterSettings:
-    """Return the settings that have an effect on a parameter."""
-    init = next((i[name] for i in find_inits(config, {name: array}).values() if i), None)
-    if not is_trainable(config, name, array):
-        return ParameterSettings(init=init)
-    group = find_group(config, name)
-    optimizer = (group and group.optimizer) or config.optimizer
-    decay = config.weight_decay if decays(name, array) else 0.0
-    decay = decay if group is None or group.weight_decay is None else group.weight_decay
-    decay = decay or own_weight_decay(optimizer)
-    return ParameterSettings(optimizer, decay, group.learning_rate_factor if group else 1.0, init)
-
-
 def parameter_rules(config: Any, arrays: dict[str, Any]) -> dict[str, str]:
     """Return each parameter's type in products, its optimizer and decay, by name and shape."""
+    words = {type(value): word for word, value in OPTIMIZERS.items()}
 
     def rule(name: str, array: Any) -> str:
         mixed = config.precision == "mixed" and is_matrix(name, array)
         dtype = "bfloat16" if mixed else "float32"
-        optimizer, decay, factor, _ = parameter_settings(config, name, array)
-        if optimizer is None:
+        if not is_trainable(config, name, array):
             return f"{dtype}, frozen"
+        group = find_group(config, name)
+        optimizer, decay, mask = group_rule(config, group)
         if isinstance(optimizer, Muon):
             label = "muon" if is_muon_matrix(name, array) else "adamw"
         elif isinstance(optimizer, OptimizerConfig):
-            words = {type(value): word for word, value in OPTIMIZERS.items()}
             label = words.get(type(optimizer), type(optimizer).__name__.lower())
         else:
             label = name_of(optimizer)
+        decay = decay if mask is None or decays(name, array) else 0.0
+        factor = 1.0 if group is None else group.learning_rate_factor
         rate = "" if factor == 1 else f", learning rate x {factor:g}"
-        return f"{dtype}, {label}, decay {decay:g}{rate}"
+        return f"{dtype}, {label}, decay {decay or own_weight_decay(optimizer):g}{rate}"
 
     return {name: rule(name, array) for name, array in arrays.items()}
