@@ -228,6 +228,7 @@ def test_without_an_intact_earlier_checkpoint_a_later_one_loads(saved, capsys):
     assert "checkpoint 2 is damaged: using checkpoint 5 instead" in capsys.readouterr().err
     flip_a_byte(largest_file(saved / "5"))
     assert "is damaged" in complaint(Checkpoints(saved).load, ABSTRACT, 4)
+    assert "no checkpoint 3, only [2, 4, 5]" in complaint(Checkpoints(saved).load, ABSTRACT, 3)
 
 
 def test_unfinished_folders_are_removed_by_a_run_that_trains(saved):

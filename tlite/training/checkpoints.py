@@ -81,10 +81,9 @@ class Checkpoints(contextlib.AbstractContextManager):
                 self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
-        if is_process0():
-            for pattern in ("*.orbax-checkpoint-tmp*", f"*{DELETING}"):
-                for path in self.folder.glob(pattern):
-                    shutil.rmtree(path)
+        for pattern in ("*.orbax-checkpoint-tmp*", f"*{DELETING}") if is_process0() else ():
+            for path in self.folder.glob(pattern):
+                shutil.rmtree(path)
 
     def save(self, step: int, trees: Trees, score: float = NO_SCORE) -> None:
         """Write in the background, after the previous checkpoint is complete.
@@ -94,11 +93,14 @@ class Checkpoints(contextlib.AbstractContextManager):
             score: the lowest one is the best; `record_score` sets it later.
         """
         self.wait()
+        chunks = ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES)
         with self._writing_errors():
             self._writer = self._writer or make_writer()
-            metrics = ocp.args.JsonSave(score_content(step, score))
-            arguments = ocp.args.Composite(metrics=metrics, **save_arguments(trees))
-            self._writer.save(self.folder / str(step), args=arguments)
+            arguments: dict[str, Any] = {"metrics": ocp.args.JsonSave(score_content(step, score))}
+            for name, tree in trees.items():
+                copy = jax.tree.map(_copy_to_host, tree)
+                arguments[name] = ocp.args.StandardSave(copy, dict.fromkeys(tree, chunks))
+            self._writer.save(self.folder / str(step), args=ocp.args.Composite(**arguments))
 
     def record_score(self, step: int, score: float) -> None:
         """Write the score of a saved checkpoint; delete the checkpoints that it supersedes."""
@@ -129,10 +131,8 @@ class Checkpoints(contextlib.AbstractContextManager):
         latest = scheduled[-max(config.max_to_keep, config.average_last) :]
         needed = {*steps[-1:], *latest}
         if best := best_of(scores, scheduled):
-            needed |= {
-                best,
-                *(config.average_steps(best) if config.best_weights == "average" else ()),
-            }
+            needed.add(best)
+            needed.update(config.average_steps(best) if config.best_weights == "average" else ())
         return needed
 
     def wait(self) -> None:
@@ -264,6 +264,8 @@ class Checkpoints(contextlib.AbstractContextManager):
         """Return the last step up to `step` with intact `trees`, or else the first after it."""
         if not (steps := self._read_steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
+        if step not in (None, *steps):
+            raise UserError(f"{self.folder} has no checkpoint {step}, only {steps}")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
         for candidate in order:
@@ -376,20 +378,11 @@ def reading_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def save_arguments(trees: Trees) -> dict[str, ocp.args.StandardSave]:
-    """Return Orbax's arguments; process 0 writes arrays that every process has completely."""
-    chunks = ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES)
-    return {
-        name: ocp.args.StandardSave(jax.tree.map(_copy_to_host, tree), dict.fromkeys(tree, chunks))
-        for name, tree in trees.items()
-    }
-
-
 def _copy_to_host(array: Any) -> Any:
     """Return a copy that Orbax can write while the array is donated.
 
-    An array divided over processes stays divided. Orbax copies its shards at once, but on a CPU it
-    does not: there the shards are copied here.
+    Process 0 writes arrays that every process has completely. One divided over processes stays
+    divided: Orbax copies its shards at once, except on a CPU, where they are copied here.
     """
     if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
