@@ -255,7 +255,7 @@ def test_parameters_of_user_code_are_read_from_a_checkpoint(tmp_path):
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
     state = {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
-        checkpoints.save(10, state, 1.0)
+        checkpoints.save(10, state)
     (run,) = read(folder)
     assert (run.parameters, run.tokens_per_step, run.flops_per_step) == expected
     for path in (folder / "checkpoints" / "10").rglob("*"):

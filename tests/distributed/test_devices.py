@@ -25,8 +25,9 @@ print(jax.device_count(), jax.config.jax_compilation_cache_dir)
 USER_SETTINGS = {"JAX_NUM_CPU_DEVICES": "3", "JAX_COMPILATION_CACHE_DIR": "mine"}
 
 
-@pytest.mark.parametrize("jax_import", ["before", "after"])
-@pytest.mark.parametrize("settings", [{}, USER_SETTINGS], ids=["default", "set"])
+@pytest.mark.parametrize(
+    ("jax_import", "settings"), [("before", {}), ("after", {}), ("before", USER_SETTINGS)]
+)
 def test_every_core_is_a_device_unless_set(tmp_path, jax_import, settings):
     environment = {k: v for k, v in os.environ.items() if "JAX" not in k and "XLA" not in k}
     environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"} | settings

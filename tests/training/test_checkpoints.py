@@ -17,7 +17,7 @@ from tlite.models.low_rank import LowRank, merge_low_rank
 from tlite.training import TrainingConfig
 from tlite.training import checkpoints as module
 from tlite.training.checkpoints import DELETING, MANIFEST, Checkpoints
-from tlite.training.run_dir import METRICS, NO_SCORE
+from tlite.training.run_dir import METRICS
 
 DEVICE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
@@ -38,12 +38,17 @@ def trees(seed):
     return jax.tree.map(lambda a: random.normal(size=a.shape).astype(np.float32), ABSTRACT)
 
 
+def save(checkpoints, step, score, arrays=None):
+    checkpoints.save(step, arrays or trees(step))
+    checkpoints.record_score(step, score)
+
+
 @pytest.fixture(scope="module")
 def saved_once(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "checkpoints"
     with Checkpoints(folder, writing=True) as checkpoints:
         for step, loss in enumerate(LOSSES, 1):
-            checkpoints.save(step, trees(step), loss)
+            save(checkpoints, step, loss)
     return folder
 
 
@@ -88,15 +93,12 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-@pytest.mark.parametrize("is_recorded_later", [False, True])
-def test_best_and_latest_scheduled_checkpoints_are_kept(tmp_path, case, is_recorded_later):
+def test_best_and_latest_scheduled_checkpoints_are_kept(tmp_path, case):
     changes, scores, kept, best = KEPT[case]
     config = TrainingConfig(**changes)
     with Checkpoints(tmp_path / "checkpoints", config, writing=True) as checkpoints:
         for step, score in scores:
-            checkpoints.save(step, trees(step), NO_SCORE if is_recorded_later else score)
-            if is_recorded_later:
-                checkpoints.record_score(step, score)
+            save(checkpoints, step, score)
     assert {path.name for path in checkpoints.folder.iterdir()} == {*map(str, kept)}
     assert (checkpoints.steps(), checkpoints.best_step()) == (kept, best)
     scheduled = [step for step in kept if config.is_eval_step(step)]
@@ -113,7 +115,7 @@ def test_the_mean_of_low_rank_updates_is_that_of_merged_ones(tmp_path):
     with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
         for step in (1, 2, 3):
             arrays = {n: random.normal(size=s).astype(np.float32) for n, s in shapes.items()}
-            checkpoints.save(step, {"parameters": arrays}, -float(step))
+            checkpoints.save(step, {"parameters": arrays})
             merged.append(merge_low_rank(low_rank, arrays)["kernel"])
         checkpoints.wait()
         arrays = {name: abstract(shape) for name, shape in shapes.items()}
@@ -144,20 +146,6 @@ def test_a_checkpoint_removed_while_it_is_read_is_not_damaged(saved, monkeypatch
     assert capsys.readouterr().err == ""
 
 
-def test_manifests_and_metrics_are_written_before_the_rename(tmp_path, monkeypatch):
-    folder, rename, contents = tmp_path / "checkpoints", os.rename, []
-
-    def renamed(source, target, **settings):
-        if Path(target) == folder / "1":
-            contents.extend(str(p.relative_to(source)) for p in Path(source).rglob("*"))
-        rename(source, target, **settings)
-
-    monkeypatch.setattr(os, "rename", renamed)
-    with Checkpoints(folder, writing=True) as checkpoints:
-        checkpoints.save(1, trees(1), 1.0)
-    assert {f"{tree}/{MANIFEST}" for tree in ABSTRACT} | {METRICS} <= {*contents}
-
-
 def test_a_damaged_checkpoint_is_moved_and_its_step_saved_again(saved, capsys):
     flip_a_byte(largest_file(saved / "5"))
     content = largest_file(saved / "5").read_bytes()
@@ -167,7 +155,7 @@ def test_a_damaged_checkpoint_is_moved_and_its_step_saved_again(saved, capsys):
     assert checkpoints.steps() == [2, 4]
     assert largest_file(saved / "damaged-5").read_bytes() == content
     assert f"moved to {saved / 'damaged-5'}" in capsys.readouterr().err
-    checkpoints.save(5, trees(50), 0.5)
+    save(checkpoints, 5, 0.5, trees(50))
     checkpoints.wait()
     assert_equal(checkpoints.load(ABSTRACT)[1], 50)
     assert checkpoints.best_step() == 5
@@ -215,7 +203,7 @@ def test_training_resumes_from_the_nearest_intact_checkpoint(saved, step, damage
     checkpoints.quarantine_damaged(intact)
     assert (saved / f"damaged-{step}" / "parameters").is_dir()
     for later in (6, 7, 8):
-        checkpoints.save(later, trees(later), 3.0)
+        save(checkpoints, later, 3.0)
     checkpoints.close()
     kept = {2: [5, 7, 8], 4: [2, 7, 8], 5: [2, 7, 8]}
     assert checkpoints.steps() == kept[step]
@@ -294,7 +282,7 @@ def test_arrays_may_be_donated_after_save_and_keep_shardings(tmp_path, kernel):
     with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
         for step in (1, 2):
             arrays = jax.device_put(trees(step), shardings)
-            checkpoints.save(step, arrays, 1.0)
+            checkpoints.save(step, arrays)
             jax.block_until_ready(donate(arrays))
     for step in (1, 2):
         _, loaded = Checkpoints(tmp_path / "checkpoints").load(placed(shardings), step)
@@ -334,11 +322,10 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_unfinished(saved, monkeypatc
     checkpoints = Checkpoints(saved, writing=True)
     with monkeypatch.context() as patch:
         patch.setattr(module, "sha256", fail)
-        checkpoints.save(6, trees(6), 1.5)
+        checkpoints.save(6, trees(6))
         assert re.search(rf"can't write \S* \({reason}.*\)", complaint(checkpoints.wait))
     assert {path.name for path in saved.iterdir()} == {"2", "4", "5"}
-    checkpoints.save(7, trees(7), 2.0)
-    checkpoints.wait()
+    save(checkpoints, 7, 2.0)
     assert checkpoints.steps() == [2, 5, 7]
     shutil.rmtree(saved)
     assert "checkpoints was removed" in complaint(checkpoints.save, 8, trees(8))
@@ -348,6 +335,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_unfinished(saved, monkeypatc
 def test_the_error_that_ended_the_training_is_raised(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "sha256", Path.readlink)  # which raises an OSError
     checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
-    checkpoints.save(1, trees(1), 1.0)
+    checkpoints.save(1, trees(1))
     with pytest.raises(ZeroDivisionError), checkpoints:
         raise ZeroDivisionError

@@ -238,7 +238,7 @@ QUERY = {"trainable": "*.query.* head.*"}
 
 
 @pytest.mark.parametrize(
-    "settings", [QUERY, QUERY | {"optimizer": "muon"}, QUERY | {"optimizer": optax.sgd}, LORA]
+    "settings", [QUERY | {"optimizer": "muon"}, QUERY | {"optimizer": optax.sgd}, LORA]
 )
 def test_frozen_parameters_stay_and_have_no_optimizer_state(settings):
     trainer = make_trainer(batch_size=4, learning_rate=1e-2, weight_decay=0.1, **settings)
@@ -252,16 +252,19 @@ def test_frozen_parameters_stay_and_have_no_optimizer_state(settings):
     assert {path[-1].key for path, _ in slots if hasattr(path[-1], "key")} <= changed
 
 
-@pytest.mark.parametrize("word", OPTIMIZERS)
-def test_every_optimizer_learns_a_sequence_and_is_saved(word):
-    rate = {"sgd": 0.3, "lion": 3e-3}.get(word, 2e-2)
-    trainer = make_trainer(batch_size=8, learning_rate=rate, optimizer=word)
-    state, history = trainer.train(trainer.init(), 0, 60)
+@pytest.mark.parametrize("word", ["adafactor", "schedule_free"])
+def test_optimizers_with_a_state_of_their_own_learn_a_sequence(word):
+    trainer = make_trainer(batch_size=8, learning_rate=2e-2, optimizer=word)
+    _, history = trainer.train(trainer.init(), 0, 60)
     assert history["loss"][-1, 0] < 0.8 * history["loss"][0, 0]
-    named = to_named(state)
-    assert len(named.get("optimizer", {})) == len(jax.tree.leaves(state.optimizer))
-    restored = from_named(state, named)
-    jax.tree.map(np.testing.assert_array_equal, state.optimizer, restored.optimizer)
+
+
+def test_states_of_all_optimizers_are_saved_and_restored():
+    for word in OPTIMIZERS:
+        state = make_trainer(optimizer=word).abstract_state
+        named = to_named(state)
+        assert len(named.get("optimizer", {})) == len(jax.tree.leaves(state.optimizer)), word
+        assert from_named(state, named) == state
 
 
 def test_weight_decay_of_a_function_is_not_that_of_the_config():

@@ -85,25 +85,24 @@ class Checkpoints(contextlib.AbstractContextManager):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path)
 
-    def save(self, step: int, trees: Trees, score: float = NO_SCORE) -> None:
-        """Write in the background, after the previous checkpoint is complete.
+    def save(self, step: int, trees: Trees) -> None:
+        """Write arrays by name in the background, after the previous checkpoint is complete.
 
-        Args:
-            trees: arrays by name; they are copied to the host and may be donated afterwards.
-            score: the lowest one is the best; `record_score` sets it later.
+        They are copied to the host, and may be donated afterwards.
         """
         self.wait()
         chunks = ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES)
         with self._writing_errors():
             self._writer = self._writer or make_writer()
-            arguments: dict[str, Any] = {"metrics": ocp.args.JsonSave(score_content(step, score))}
+            metrics = ocp.args.JsonSave(score_content(step, NO_SCORE))
+            arguments: dict[str, Any] = {"metrics": metrics}
             for name, tree in trees.items():
                 copy = jax.tree.map(_copy_to_host, tree)
                 arguments[name] = ocp.args.StandardSave(copy, dict.fromkeys(tree, chunks))
             self._writer.save(self.folder / str(step), args=ocp.args.Composite(**arguments))
 
     def record_score(self, step: int, score: float) -> None:
-        """Write the score of a saved checkpoint; delete the checkpoints that it supersedes."""
+        """Write the score of a checkpoint, the lowest is the best; delete superseded ones."""
         self.wait()
         with self._writing_errors():
             if is_process0():
