@@ -242,11 +242,7 @@ def validate_process_args(
 
 
 def detect_cluster() -> str | None:
-    """Return JAX's name of the cluster that started several processes, or None.
-
-    Raises:
-        UserError: Open MPI started several processes, but JAX can't detect their coordinator.
-    """
+    """Return JAX's name of the cluster that started several processes, or None."""
     if int(os.environ.get(f"{MPI}SIZE", 1)) > 1 and "OMPI_MCA_orte_hnp_uri" not in os.environ:
         raise UserError(
             "this Open MPI provides no coordinator's address: give each process --coordinator "

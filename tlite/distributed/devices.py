@@ -76,11 +76,7 @@ def num_cores() -> int:
 
 
 def cache_folder() -> Path:
-    """Return the folder `tlite` in the user's cache folder, for files that can be made again.
-
-    Raises:
-        UserError: there is no home folder.
-    """
+    """Return the folder `tlite` in the user's cache folder, for files that can be made again."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlite"
     except RuntimeError:

@@ -89,11 +89,7 @@ def plan(
 
 
 def with_planned_sizes(experiment: Experiment) -> Experiment:
-    """Return the experiment with all sizes of its model, which are read without its data.
-
-    Raises:
-        UserError: the data decides a size, or the pretrained model can't be read.
-    """
+    """Return the experiment with all sizes of its model, which are read without its data."""
     init_from = getattr(experiment, "init_from", None)
     if init_from:
         classes = getattr(experiment.data, "classes", None)
@@ -110,11 +106,7 @@ def with_planned_sizes(experiment: Experiment) -> Experiment:
 
 
 def count_devices(devices: int, tpu: str | None = None) -> int:
-    """Return the number of devices; for 0 all of a TPU slice, or one.
-
-    Raises:
-        UserError: the TPU slice is invalid.
-    """
+    """Return the number of devices; for 0 all of a TPU slice, or one."""
     if tpu is None:
         return devices or 1
     kind, _, shape = tpu.partition(":")
@@ -125,11 +117,7 @@ def count_devices(devices: int, tpu: str | None = None) -> int:
 
 
 def tpu_devices(tpu: str) -> list:
-    """Return the devices of a TPU slice that does not exist, from its compiler (libtpu).
-
-    Raises:
-        UserError: libtpu is missing, or knows no such slice.
-    """
+    """Return the devices of a TPU slice that does not exist, from its compiler (libtpu)."""
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", TPU_KINDS[tpu.partition(":")[0]])

@@ -240,9 +240,6 @@ class Checkpoints(contextlib.AbstractContextManager):
 
         Args:
             abstract: shapes, types and shardings of the parameters by name.
-
-        Raises:
-            UserError: a checkpoint is damaged, or `load` fails.
         """
         total: dict[str, jax.Array] = {}
         for step in steps:

@@ -287,9 +287,6 @@ def read_training(saved: Any) -> TrainingConfig:
     """Return a training config of config.json without executing code of the user's.
 
     Fields that hold functions have their defaults; steps, seeds, metrics and so on are right.
-
-    Raises:
-        ValueError: it is no training config.
     """
     if not isinstance(saved, dict):
         raise ValueError(f"expected TrainingConfig, not {saved!r:.40}")

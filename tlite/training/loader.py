@@ -139,11 +139,7 @@ class PrefetchingLoader(Loader):
         return *index[0].indices(self._axes[0])[:2], *index[3].indices(self._axes[3])[:2]
 
     def batches(self, step: int, num_steps: int) -> PyTree:
-        """Return the batches of these steps, and start to read those of the next call.
-
-        Raises:
-            UserError: a file can't be read.
-        """
+        """Return the batches of these steps, and start to read those of the next call."""
         self._thread = self._thread or ThreadPoolExecutor(1)
         end = min(step + num_steps + self.max_steps_per_call, self._config.steps)
         for other in self._pending.keys() - range(step, end):

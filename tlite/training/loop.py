@@ -92,11 +92,7 @@ def fit(
 def train(
     state: TrainState, step: int, end: int, checkpointer: "Checkpointer", profile: int
 ) -> tuple[TrainState, int]:
-    """Train, save and validate until the step `end`, a signal, or the end of patience.
-
-    Raises:
-        RunFailed: all seeds have diverged.
-    """
+    """Train, save and validate until the step `end`, a signal, or the end of patience."""
     trainer, metrics = checkpointer.trainer, checkpointer.metrics
     with TrainingProgress(step, trainer.config.steps) as progress:
         checkpointer.agree()
@@ -286,11 +282,7 @@ class Checkpointer:
         return bool(self.signal) or is_out_of_patience(self.trainer.config.patience, scores)
 
     def save(self, step: int, state: TrainState) -> None:
-        """Save a state all of whose losses have been written.
-
-        Raises:
-            RunFailed: all seeds have diverged.
-        """
+        """Save a state all of whose losses have been written."""
         if self.metrics.failure:
             self.checkpoints.wait()
             best, folder = self.checkpoints.best_step(), self.checkpoints.folder
@@ -341,12 +333,7 @@ class Checkpointer:
         return step not in self.metrics.scores
 
     def finish(self, step: int) -> None:
-        """Wait for the last checkpoint, and print why the run ended.
-
-        Raises:
-            Interrupted: a signal stopped it.
-            RunFailed: no validation loss was finite.
-        """
+        """Wait for the last checkpoint, and print why the run ended."""
         self.checkpoints.wait()
         # All wait for process 0.
         distributed.broadcast_from_process0(self.metrics.file.check_unchanged)

@@ -87,11 +87,7 @@ class MetricsFile(contextlib.AbstractContextManager):
                 self._size = self._file.truncate(next(ends, 0))
 
     def write(self, lines: list[dict]) -> None:
-        """Append lines; they survive a kill of this process from here on.
-
-        Raises:
-            UserError: the disk is full, or the run folder was removed or moved.
-        """
+        """Append lines; they survive a kill of this process from here on."""
         if self._file:
             with disk_errors(self.path):
                 content = "".join(json.dumps(line) + "\n" for line in lines).encode()

@@ -28,9 +28,6 @@ def choose_precision(setting: Precision) -> Precision:
     """Return the precision of a run: "auto" is "mixed" on bfloat16 hardware.
 
     Some versions of XLA refuse bfloat16 products inside a loop, so one is compiled here.
-
-    Raises:
-        UserError: the setting is "mixed", and XLA refuses it.
     """
     if setting == "float32" or (setting == "auto" and not bfloat16_hardware()):
         return "float32"

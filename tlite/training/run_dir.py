@@ -311,11 +311,7 @@ def create_run(
 
 
 def to_checked_json(experiment: Any) -> dict[str, Any]:
-    """Return an experiment as JSON, from which it can be restored.
-
-    Raises:
-        UserError: it can't be restored.
-    """
+    """Return an experiment as JSON, from which it can be restored."""
     try:
         content = json.loads(json.dumps(to_dict(experiment)))
         restored = json.loads(json.dumps(to_dict(from_dict(type(experiment), content))))
@@ -406,11 +402,7 @@ def _describe_missing_run(folder: Path) -> str:
 
 
 def read_config(path: Path) -> dict:
-    """Return the content of config.json.
-
-    Raises:
-        ValueError: it is not JSON, or lacks a field.
-    """
+    """Return the content of config.json."""
     try:
         content = _read_json(path)
         texts = [content["experiment"]["kind"], *map(content["tokenizer"].get, ("file", "sha256"))]

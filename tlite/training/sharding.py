@@ -38,9 +38,6 @@ def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mes
 
     Args:
         examples: batch size, or a divisor of all batch sizes.
-
-    Raises:
-        UserError: a process would have no device.
     """
     process = attrgetter("process_index")
     by_process = [[*group] for _, group in groupby(sorted(devices, key=process), process)]
@@ -213,9 +210,6 @@ def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0
     Args:
         needed: bytes per device; devices of a CPU share the machine's memory.
         replicated: bytes of arrays from `replicate`, which a CPU holds once.
-
-    Raises:
-        OutOfMemory: it does not fit; the message has both sizes in GiB.
     """
     if devices[0].platform == "cpu":
         needed, free = needed * len(devices), free_memory()

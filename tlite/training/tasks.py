@@ -285,11 +285,7 @@ def translator_task(
 def bucket_batches(
     sizes: list[tuple[int, int]], batch_tokens: int, pad_id: int, num_devices: int
 ) -> Buckets:
-    """Return the batches of `translator_task`.
-
-    Raises:
-        ValueError: a batch would be empty.
-    """
+    """Return the batches of `translator_task`."""
     longest = max(length for _, length in sizes)
     if batch_tokens < longest:
         raise ValueError(

@@ -210,9 +210,6 @@ class Trainer:
 
         Args:
             state: a state that lies on the devices already.
-
-        Raises:
-            UserError: it would need more memory than is free.
         """
         if self._compiled_train is not None:
             return
