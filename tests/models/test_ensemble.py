@@ -10,7 +10,6 @@ import pytest
 from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tests.helpers.models import Shifted, call, extend
 from tlite import models as M
-from tlite.decoding.search import greedy_search
 from tlite.decoding.translate import translate
 
 N, V, T = 3, 7, 6
@@ -22,7 +21,7 @@ CONFIGS = {
     "translator": M.Seq2SeqConfig(source_vocabulary_size=V, **SIZES),
 }
 TOKENS = jax.device_put(1 + np.asarray(integers(V - 1, 2, T)))  # no padding
-START, END = 2, 3
+END = 3
 
 
 def replicas(config, number=N):
@@ -89,27 +88,6 @@ def test_cached_logits_equal_those_of_a_full_pass(kind, fields):
         chunk, names["start"] = target[:, start:end], jnp.int32(start)
         logits, caches = extend(ensemble, chunk, caches=caches, **names)
         assert_close(logits, expected[:, start:end], 1e-4)
-
-
-def next_tokens(models, source, target):
-    """Return the log of the mean of the replicas' probabilities without padding, in float64."""
-    padded = jnp.array([START, *target] + [0] * (T - 1 - len(target)))
-    rows = (call(model, source, padded)[len(target)] for model in models)
-    mean = np.mean([softmax(row) for row in rows], axis=0)
-    return np.log(mean[1:] / mean[1:].sum())
-
-
-def test_greedy_search_uses_the_mean_probabilities():
-    models = replicas(CONFIGS["translator"])
-    outputs = greedy_search(stacked(models), TOKENS, max_length=T)
-    for row in range(len(TOKENS)):
-        target, score = [], 0.0
-        while len(target) < T and target[-1:] != [END]:
-            log_p = next_tokens(models, TOKENS[row], target)
-            target.append(1 + int(log_p.argmax()))
-            score += log_p.max()
-        assert outputs.tokens[row, 0, : len(target)].tolist() == target
-        np.testing.assert_allclose(outputs.scores[row, 0], score, atol=1e-4)
 
 
 def test_beam_search_of_equal_replicas_equals_that_of_one():

@@ -14,13 +14,13 @@ from tlite.functional.attention import (
     merge_heads,
     multi_head_attention,
     padding_mask,
+    repeat_kv,
     scaled_dot_product_attention,
     segment_ids,
     segment_mask,
     split_heads,
     update_cache,
     window_mask,
-    with_repeated_kv,
 )
 from tlite.functional.kernels.chunked_attention import chunked_causal_attention
 from tlite.functional.kernels.fused_attention import fused_attention
@@ -70,7 +70,6 @@ from tlite.functional.positions import (
     check_length,
     interpolate_positions,
     llama3_frequencies,
-    positions_from,
     relative_position_buckets,
     rotary_angles,
     rotary_frequencies,
@@ -91,10 +90,10 @@ __all__ = [
     "focal_loss", "fold_in", "fused_attention", "gated_delta_rule", "greedy",
     "interpolate_positions", "keep_min_p", "keep_top_k", "keep_top_p", "layer_norm", "linear",
     "llama3_frequencies", "matmul", "merge_heads", "mixed_attention", "multi_head_attention",
-    "no_tap", "padding_mask", "permuted_index", "positions_from", "random_bits",
-    "relative_position_buckets", "repetition_penalty", "rms_norm", "rotary_angles",
+    "no_tap", "padding_mask", "permuted_index", "random_bits",
+    "relative_position_buckets", "repeat_kv", "repetition_penalty", "rms_norm", "rotary_angles",
     "rotary_frequencies", "rotate", "sample", "scaled_dot_product_attention", "scoped",
     "segment_ids", "segment_mask", "sinusoidal_positions", "soft_cap", "split_heads",
     "squared_relu", "token_cross_entropy", "unembed", "unsupported_kwargs", "update_cache",
-    "window_mask", "with_repeated_kv", "yarn_attention_factor", "yarn_frequencies", "z_loss",
+    "window_mask", "yarn_attention_factor", "yarn_frequencies", "z_loss",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce, wraps
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -110,16 +110,6 @@ def repeat_kv(query, key, value) -> tuple[Array, Array]:
         return key, value
     key, value = (jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3) for x in (key, value))
     return key, value
-
-
-def with_repeated_kv(attention: Callable) -> Callable:
-    """Return an attention function that gets as many heads of keys and values as of queries."""
-
-    @wraps(attention)
-    def call(query, key, value, *args, **kwargs):
-        return attention(query, *repeat_kv(query, key, value), *args, **kwargs)
-
-    return call
 
 
 def multi_head_attention(

@@ -21,11 +21,6 @@ def sinusoidal_positions(
     return pairs.reshape(length, -1)[:, :dim]  # an odd width ends with a sine
 
 
-def positions_from(start: Int[Array, "*batch"], length: int) -> Int[Array, "*batch length"]:
-    """start, start + 1, ..., start + length - 1."""
-    return start[..., None] + jnp.arange(length)
-
-
 def check_length(length: int, limit: int, name: str) -> None:
     """Raise a ValueError for a sequence longer than `limit`, the length of `name`."""
     if length > limit:

@@ -86,11 +86,7 @@ def block(
 
 
 def cross_attend(params, x, inputs: BlockInputs, config, cache: dict[str, Any], rng, tap: F.Tap):
-    """Cross-attention of a decoder's block, with its residual.
-
-    Raises:
-        ValueError: there is no memory, and no cache of one.
-    """
+    """Cross-attention of a decoder's block, with its residual."""
     if inputs.memory is None and "cross_attention" not in cache:
         raise ValueError("a block with cross-attention needs inputs.memory")
     pre_norm, norm = config.block.pre_norm, partial(apply_norm, config.norm)
@@ -198,11 +194,7 @@ def chunked_attention(name: str, size: int) -> Callable:
 def attention_function(
     attention: Attention, custom, inputs: BlockInputs, rng, tap: F.Tap
 ) -> Callable:
-    """Return the attention of (query, key, value, mask) with all other arguments bound.
-
-    Raises:
-        ValueError: the function does not accept an argument that the model needs.
-    """
+    """Return the attention of (query, key, value, mask) with all other arguments bound."""
     kwargs = {"bias": inputs.bias, "scale": attention.scale, "softcap": attention.softcap}
     if rng is not None and attention.dropout:
         kwargs |= {"dropout_rate": attention.dropout, "rng": rng}

@@ -55,12 +55,7 @@ def bind_params(function: Callable | str, params) -> Callable:
 
 
 def call_layer(component, params, x, inputs, *, config, memory=None, **kwargs):
-    """Call a user's layer, or function (params, x), with the keyword arguments that it accepts.
-
-    Raises:
-        ValueError: cross-attention by a layer that does not accept `memory`.
-        TypeError: the result is neither an array of x's shape nor (y, cache, aux).
-    """
+    """Call a user's layer, or function (params, x), with the keyword arguments that it accepts."""
     required = {"memory": memory}
     if isinstance(component, FeedForwardFunction):
         optional = {"config": config, "inputs": inputs, **kwargs}
@@ -88,21 +83,15 @@ def as_layer_result(result, x: Array, component) -> tuple[Array, Any, dict[str, 
 
 
 def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap) -> Callable:
-    """Return a user's attention function with the keyword arguments that it accepts.
-
-    Raises:
-        ValueError: it does not accept one that the model needs.
-        TypeError: it does not return the output and the weights; raised by the call.
-    """
+    """Return a user's attention function with the keyword arguments that it accepts."""
     optional = {"is_causal": inputs.is_causal, "window": inputs.window, "rng": rng, "tap": tap}
     if "relative_positions" not in F.unsupported_kwargs(function, ["relative_positions"]):
         optional["relative_positions"] = relative_positions(inputs)
     attention = F.bind_supported_kwargs(bind_params(function, params), required, **optional)
-    attention = F.with_repeated_kv(attention)
     tap = tap if F.unsupported_kwargs(function, ["tap"]) else F.no_tap  # it taps its weights itself
 
     def call(query, key, value, mask):
-        result = attention(query, key, value, mask)
+        result = attention(query, *F.repeat_kv(query, key, value), mask)
         shapes = [getattr(a, "shape", None) for a in result] if isinstance(result, tuple) else []
         if len(shapes) != 2 or shapes[0] != query.shape or shapes[1] is None:
             name = getattr(function, "__name__", type(function).__name__)

@@ -36,11 +36,7 @@ from tlite.models.parameters import IN_BLOCK, is_matrix, is_stacked, shape_in_bl
 def init_linear(
     rng: Key[Array, ""], inputs: int, outputs: int, *, bias: bool = True, zeros: bool = False
 ) -> F.LinearParameters:
-    """Return a kernel (inputs, outputs), Glorot uniform or zeros, and a bias of zeros or None.
-
-    Raises:
-        UserError: there are no inputs or no outputs.
-    """
+    """Return a kernel (inputs, outputs), Glorot uniform or zeros, and a bias of zeros or None."""
     if not (inputs and outputs):
         raise UserError(
             f"a linear layer can't have {inputs} inputs and {outputs} outputs: set the model's "
@@ -53,11 +49,7 @@ def init_linear(
 def init_table(
     rng: Key[Array, ""], size: int, width: int, init_std: float = 0.02
 ) -> dict[str, Array]:
-    """Return a `table` (size, width) drawn from N(0, init_std^2).
-
-    Raises:
-        UserError: the size is 0.
-    """
+    """Return a `table` (size, width) drawn from N(0, init_std^2)."""
     if not size:
         raise UserError("the model's vocabulary_size is 0: set it")
     return {"table": init_std * jax.random.normal(rng, (size, width))}
@@ -268,9 +260,6 @@ def draw_by_name(initializer: Initializer, name: str, array: Any, key: Key[Array
 
     Args:
         array: an array or its shape and type.
-
-    Raises:
-        ValueError: the initializer returns another shape.
     """
     match, shape = IN_BLOCK.fullmatch(name), shape_in_block(name, array)
     generic = match[1] + match[3] if match else name

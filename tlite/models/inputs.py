@@ -82,15 +82,11 @@ def cached_inputs(
     context: int,
     valid: Bool[Array, "*batch T"] | None = None,
 ) -> BlockInputs:
-    """Return the inputs of `length` tokens that continue a sequence with `start` cached tokens.
-
-    Raises:
-        ValueError: the caches have no capacity for them.
-    """
+    """Return the inputs of `length` tokens that continue a sequence with `start` cached tokens."""
     capacity = cache_capacity(caches, context)
     if not isinstance(start, Tracer):
         F.check_length(int(start.max()) + length, capacity, "the caches")
-    positions = F.positions_from(start, length)
+    positions = start[..., None] + jnp.arange(length)
     return BlockInputs(
         F.cache_mask(positions, capacity),
         positions=positions,

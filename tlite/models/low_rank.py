@@ -58,13 +58,20 @@ def init_low_rank(
     Raises:
         ValueError: a pattern matches no matrix, or the rank is above a side of a matrix.
     """
-    check_low_rank(low_rank, arrays)
+    matrices = [name for name, array in arrays.items() if is_matrix(name, array)]
+    for pattern in low_rank.pattern.split() or [""]:
+        if not fnmatch.filter(matrices, pattern):
+            known = ", ".join(matrices[:8])
+            raise ValueError(f"low_rank: {pattern!r} matches no matrix among {known}, ...")
     added = {}
     for name, array in arrays.items():
         if low_rank.matches(name, array):
             *stack, inputs, outputs = array.shape
-            stem = name.removesuffix("kernel")
-            stem = stem if stem.endswith(".") else f"{name}."
+            if low_rank.rank > (side := min(inputs, outputs)):
+                raise ValueError(
+                    f"low_rank: rank {low_rank.rank} is above {side}, the smaller side of {name}"
+                )
+            stem = update_stem(name)
             normal = jax.nn.initializers.normal(inputs**-0.5)
             shape = jax.ShapeDtypeStruct((*stack, inputs, low_rank.rank), array.dtype)
             added[stem + A] = draw_by_name(normal, stem + A, shape, key)
@@ -72,19 +79,10 @@ def init_low_rank(
     return added
 
 
-def check_low_rank(low_rank: LowRank, arrays: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for a pattern that matches no matrix, or a rank that is too high."""
-    matrices = [name for name, array in arrays.items() if is_matrix(name, array)]
-    for pattern in low_rank.pattern.split() or [""]:
-        if not fnmatch.filter(matrices, pattern):
-            known = ", ".join(matrices[:8])
-            raise ValueError(f"low_rank: {pattern!r} matches no matrix among {known}, ...")
-    for name in filter(lambda name: low_rank.matches(name, arrays[name]), matrices):
-        side = min(arrays[name].shape[-2:])
-        if low_rank.rank > side:
-            raise ValueError(
-                f"low_rank: rank {low_rank.rank} is above {side}, the smaller side of {name}"
-            )
+def update_stem(name: str) -> str:
+    """Return the name of a matrix without `kernel`, to which the names of A and B are appended."""
+    stem = name.removesuffix("kernel")
+    return stem if stem.endswith(".") else f"{name}."
 
 
 def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,8 +93,7 @@ def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[
     for name, array in arrays.items():
         if is_low_rank_update(name):
             continue
-        stem = name.removesuffix("kernel")
-        stem = stem if stem.endswith(".") else f"{name}."
+        stem = update_stem(name)
         if stem + A in arrays:
             array = array + scale * _matmul(arrays[stem + A], arrays[stem + B])
         merged[name] = array
