@@ -1,7 +1,9 @@
 """PyTorch's side of the benchmark: training steps of an idiomatic GPT."""
 
+import os
 import time
 
+os.environ["JAX_PLATFORMS"] = "cpu"  # JAX only makes the initial parameters and batches here
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,10 +107,10 @@ def train(options: dict) -> None:
     load_parameters(model, trainer)
     # Of the steps before the first round, and of all rounds.
     starts = window_starts(trainer, setting.steps * (1 + options["rounds"]))
-    starts = iter(starts[..., None].to(device))
+    starts, rate = iter(starts[..., None].to(device)), trainer.config.learning_rate
+    del trainer
     model.to(device)
     forward = torch.compile(model) if options["compile"] else model
-    rate = trainer.config.learning_rate
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, fused=True)
     offsets = torch.arange(setting.context + 1, device=device)
 

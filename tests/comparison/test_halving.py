@@ -48,3 +48,10 @@ def test_losses_by_example_have_the_means_of_the_scores():
     one = ExampleScores(1, count[:1], {"loss": np.ones((2, 1))})
     assert losses_by_example({0: one}, contiguous=True)[0].shape == (2, 1)
     assert losses_by_example({3: scores[3]}, contiguous=True) == {}
+
+
+def test_the_best_loss_per_target_is_first_whatever_the_context():
+    long = ExampleScores(1, np.full(10, 64.0), {"loss": np.full((2, 10), 64 * 2.0)})
+    short = ExampleScores(1, np.full(40, 16.0), {"loss": np.full((2, 40), 16 * 3.0)})
+    losses = losses_by_example({"short": short, "long": long}, contiguous=True)
+    assert [*losses] == ["long", "short"]

@@ -763,8 +763,8 @@ def execute(command: str, words: list[str]) -> None:
     """Execute a command with the words after its name."""
     if command == "launch":
         run_launch(words)
-    devices.prepare_devices()
     options, name, words = read_command(command, words)
+    devices.prepare_devices()
     file = None if name is None else find_experiment(name)
     if isinstance(options, DistributedOptions) and HELP.isdisjoint(words):
         if options.deterministic:

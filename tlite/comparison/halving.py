@@ -58,8 +58,10 @@ def losses_by_example(
             the differences from the best value.
     """
     finite = {value: s for value, s in scores.items() if np.isfinite(s.sums["loss"]).all()}
-    ranked = sorted(finite, key=lambda value: finite[value].sums["loss"].mean())
-    pairs = [sums_and_counts(finite[value], "loss") for value in ranked]
+    pairs = {value: sums_and_counts(s, "loss") for value, s in finite.items()}
+    # Sums of windows grow with the context, which may differ; losses per target do not.
+    ranked = sorted(finite, key=lambda value: pairs[value][0].sum() / pairs[value][1].sum())
+    pairs = [pairs[value] for value in ranked]
     return dict(zip(ranked, score_tables(pairs, contiguous=contiguous), strict=True))
 
 

@@ -239,9 +239,11 @@ def scores_by_block(
         if scores is None or scores.step != run.last_validation:
             raise UserError(f"{run.label} has no scores of the examples of its last validation")
         pairs.append(sums_and_counts(scores, metric.name))
+        if pairs[-1][0] is None:
+            raise UserError(f"{run.label} has no {metric.name} of each example")
     contiguous = runs[0].experiment["kind"] == GENERATOR
     if not have_same_examples(pairs, contiguous=contiguous):
-        raise UserError(f"the runs have no {metric.name} of the same examples")
+        raise UserError("the runs were validated on different examples")
     tables = score_tables(pairs, contiguous=contiguous)
     return {id(run): metric.scale * table for run, table in zip(runs, tables, strict=True)}
 

@@ -156,10 +156,8 @@ class ClassifierRun(ExamplesRun):
         ensemble, which averages the replicas' probabilities; its accuracy and loss are printed too.
         """
         check_packages("text", self.packages)
-        index, ensemble = replica, ""
-        if replica == "all":
-            index, ensemble = 0, self.ensemble_name(replica)
-        check_replica(index, number := self.experiment.training.seeds)
+        self.check_replica(replica)
+        number, ensemble = self.experiment.training.seeds, self.ensemble_name(replica)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
         by_replica, step = self.predict(examples, checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
@@ -171,6 +169,7 @@ class ClassifierRun(ExamplesRun):
         print(accuracy_interval(right, "texts"))
         self.print_baseline(split, examples, right)
         self.print_ngrams(split, examples, labels, checkpoint)
+        index = 0 if replica == "all" else replica
         probabilities, label = by_replica[index], f" (replica {index})" if number > 1 else ""
         if ensemble:
             probabilities, label = by_replica.mean(0), " (the ensemble)"
@@ -179,6 +178,10 @@ class ClassifierRun(ExamplesRun):
         confusions = print_classes(label, classes, labels[labelled], predicted)
         print_most_certain(label, classes, examples, labels, probabilities)
         self.draw(split, examples, labels, probabilities, confusions)
+
+    def check_replica(self, replica: int | str) -> None:
+        if replica != "all":
+            check_replica(replica, self.experiment.training.seeds)
 
     def draw(
         self, split: Split, examples: list[Example], labels, probabilities, confusions

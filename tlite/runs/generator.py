@@ -182,7 +182,7 @@ class TextRun(Run):
         """Print the loss over every token of a split."""
         if split == "test":
             raise UserError("a text has no test split: training or validation")
-        ensemble = self.ensemble_name(replica)
+        self.check_replica(replica)
         from tlite.comparison.blocks import scores_of_one_run  # SciPy is slow to import
         from tlite.runs.reporting import interval
 
@@ -192,7 +192,7 @@ class TextRun(Run):
         line = self.line(f"step {step:,}: {split}", means_from_sums(sums), split)
         count = int(sums["count"][0].sum(dtype=np.float64))
         print(f"{line}, {count:,} {self.tokenizer.unit}s")
-        if ensemble:
+        if ensemble := self.ensemble_name(replica):
             print(self.line(f"{ensemble}:", self.evaluate_ensemble(parameters, batches), split))
         if table := scores_of_one_run(ExampleScores.from_rows(step, sums), "loss"):
             print(interval(table.run, "text", ".4f"))

@@ -507,14 +507,13 @@ class Run(abc.ABC):
         """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step."""
         return read_parameters(self.dir, checkpoint, self.trainer.abstract_state.parameters)
 
-    def ensemble_name(self, replica: int | str) -> str:
-        """Return a name for the mean of all replicas if `replica` is "all" of several, else "".
-
-        Raises:
-            UserError: it is an index other than 0, but the scores are those of all replicas.
-        """
+    def check_replica(self, replica: int | str) -> None:
+        """Raise a `UserError` if `evaluate` has no scores of this replica alone."""
         if replica not in (0, "all"):
             raise UserError(f"--replica must be 0 or all for {self.dir.path}, not {replica}")
+
+    def ensemble_name(self, replica: int | str) -> str:
+        """Return a name for the mean of all replicas if `replica` is "all" of several, else ""."""
         number = self.experiment.training.seeds
         return f"the ensemble of all {number} replicas" if replica == "all" and number > 1 else ""
 

@@ -162,6 +162,7 @@ class TranslatorRun(ExamplesRun):
         Args:
             search: settings of the beam search, as `with_search` takes them.
         """
+        self.check_replica(replica)
         run = copy.copy(self)  # with other search settings
         run.dir = dataclasses.replace(self.dir, experiment=with_search(self.experiment, **search))
         pairs, ensemble = list(self.examples(split)), self.ensemble_name(replica)

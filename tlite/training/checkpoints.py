@@ -198,8 +198,8 @@ class Checkpoints(contextlib.AbstractContextManager):
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
         """Return the step of an intact checkpoint, and its arrays.
 
-        In place of a damaged checkpoint it is, with a warning, the nearest intact one before it, or
-        else after it.
+        In place of one that is damaged, or that a training run has removed, it is, with a warning,
+        the nearest intact one before it, or else after it.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
@@ -260,15 +260,14 @@ class Checkpoints(contextlib.AbstractContextManager):
         """Return the last step up to `step` with intact `trees`, or else the first after it."""
         if not (steps := self._read_steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
-        if step not in (None, *steps):
-            raise UserError(f"{self.folder} has no checkpoint {step}, only {steps}")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
         for candidate in order:
             if self._is_intact(candidate, trees):
-                if candidate != order[0]:
-                    message = f"checkpoint {order[0]} is damaged: using checkpoint {candidate}"
-                    print(f"{message} instead", file=sys.stderr)
+                if candidate != last:
+                    state = "damaged" if last in steps else "no longer there"
+                    message = f"checkpoint {last} is {state}: using checkpoint {candidate} instead"
+                    print(message, file=sys.stderr)
                 return candidate
             if not (self.folder / str(candidate)).is_dir():
                 return self._find_intact(step, trees)  # the run that trains has just removed it
