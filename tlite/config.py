@@ -34,7 +34,7 @@ class Config:
     """
 
     _checks: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Kind of check and name of the field."""
+    """Pairs (check, field name)."""
 
     def __init_subclass__(cls, **checks: str):
         for check, names in checks.items():
@@ -53,6 +53,7 @@ class Config:
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
         for check, name in self._checks:
+            # Counts and rates must not be None: the comparisons below raise a TypeError.
             if (value := getattr(self, name)) is None and check not in ("counts", "rates"):
                 continue
             if check == "counts" and value < 0:

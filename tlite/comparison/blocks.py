@@ -47,9 +47,9 @@ def pair_scores(
 
 
 def have_same_examples(pairs: Sequence[tuple], *, contiguous: bool) -> bool:
-    """Return False if `sums_and_counts` of a run have no metric, or other examples.
+    """Return True if all runs have the metric, on the same examples.
 
-    `comparable.check_comparable` compares the data, and so the text of contiguous windows.
+    Contiguous windows are not compared here: `comparable.check_comparable` compares their text.
     """
     first = pairs[0][1]
     is_same = (contiguous or np.array_equal(count, first) for _, count in pairs)
@@ -59,7 +59,8 @@ def have_same_examples(pairs: Sequence[tuple], *, contiguous: bool) -> bool:
 def score_tables(pairs: Sequence[tuple], *, contiguous: bool) -> list[Float[np.ndarray, "S N"]]:
     """Return scores by example from `sums_and_counts` of runs.
 
-    Windows of a text are grouped into as few blocks as a difference from the first run needs.
+    Windows of a text are grouped into blocks, whose number is the smallest `num_blocks` of the
+    differences from the first run.
     """
     windows = min((len(count) for _, count in pairs), default=0)
     if not contiguous or windows < 2:

@@ -286,7 +286,10 @@ def write_file(path: Path, content: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest in corpus.json; a `UserError` if it is damaged. Files are not read."""
+    """Return the manifest in corpus.json. The token files are not read.
+
+    Raise a `UserError` if it is missing or damaged.
+    """
     content = read_json(path := folder / MANIFEST)
     try:
         if content["format"] != FORMAT:
@@ -323,8 +326,8 @@ def _plain_name(name: Any) -> str:
 def find_token_files(folder: Path, vocabulary_size: int, tokenizer: str) -> Manifest:
     """Return a manifest of nanoGPT's files: train.bin or several (train-00000.bin), val.bin.
 
-    They are uint16, unless `vocabulary_size` is above 65,535. A meta.pkl is not read. Without a
-    train.bin, or in another format: `UserError`.
+    They are uint16, unless `vocabulary_size` is above 65,535. A meta.pkl is not read. Raise a
+    `UserError` if there is no train.bin, or if a file has another format.
     """
     dtype, splits = dtype_for(vocabulary_size), {}
     for split, prefix in PREFIXES.items():

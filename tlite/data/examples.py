@@ -80,7 +80,11 @@ class TableData(Config):
         """Yield the rows of the files or data-set splits in the field `split`, their text first."""
 
     def input_paths(self, split: Split, more: tuple[str, ...] = ()) -> list[str]:
-        """Return the files, or splits of a set on the hub, of a split, and some more."""
+        """Return the files, or splits of a set on the hub, of a split, and some more.
+
+        Raises:
+            UserError: a file is missing, or is not a regular file.
+        """
         names = getattr(self, split) or (self.training if split == "validation" else ())
         if not (hub := self.hub):
             return [os.path.realpath(find(name)) for name in (*names, *more)]

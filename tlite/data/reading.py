@@ -53,7 +53,11 @@ def data_folder() -> Path:
 
 
 def is_regular_file(path: Path) -> bool:
-    """True for a file, False for nothing; else (a pipe may never end) raise a `UserError`."""
+    """Return True for a regular file and False if the path does not exist.
+
+    Raises:
+        UserError: the path is anything else, such as a folder or a pipe.
+    """
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -67,7 +71,10 @@ def is_regular_file(path: Path) -> bool:
 
 
 def find(name: str) -> Path:
-    """Return the path of a regular file here or in the data folder; without one: `UserError`."""
+    """Return the path of a regular file here or in the data folder.
+
+    Raise a `UserError` if there is none.
+    """
     for path in (Path(name), data_folder() / name):
         if is_regular_file(path):
             return path
@@ -170,7 +177,10 @@ def read_text(path: str | Path) -> str:
 
 
 def text_lines(path: Path | None, encoding: str = "", *, unlimited: bool = False) -> Iterator[str]:
-    """Yield the lines of a file or of standard input with their ends, which are line feeds."""
+    """Yield the lines of a file or of standard input with their ends.
+
+    Only a line feed ends a line; the last line may have none.
+    """
     line: list[str] = []
     for text in iter_text(path, encoding, unlimited=unlimited):
         *ends, rest = text.split("\n")

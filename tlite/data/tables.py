@@ -194,7 +194,10 @@ def detect_column(
     """Return the column of the texts or labels.
 
     It is named by the first of the known names, or by any of them; or else it is the only one that
-    is neither `other` nor has a name of the other role. None, or several: `UserError`.
+    is neither `other` nor has a name of the other role.
+
+    Raises:
+        UserError: there is no such column, or there are several.
     """
     known, foreign = (TEXT_NAMES, LABEL_NAMES) if role == "text" else (LABEL_NAMES, TEXT_NAMES)
     simple = {name: _simple(name) for name in names if name != other}

@@ -139,7 +139,8 @@ def draw_classifier(
 ) -> None:
     """Draw class probabilities, the saliency of tokens, and the ablation of heads.
 
-    `labels` are those of `draw_stack`.
+    Args:
+        labels: of the first tokens; the others are padding or features.
     """
     logits = draw_stack(page, model, tokenizer, tokens, labels)
     predicted, inputs = int(logits.argmax()), jnp.asarray(tokens)

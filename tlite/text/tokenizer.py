@@ -82,7 +82,10 @@ class Tokenizer(ABC):
         """Return the ids (T,) of a text, int32."""
 
     def decode(self, tokens) -> str:
-        """Return the text of ids (T,), without special tokens and padding."""
+        """Return the text of ids (T,), without special tokens and padding.
+
+        The default joins `id_to_token` of the ids by `separator` and does not drop special tokens.
+        """
         ids = np.asarray(tokens, np.int64).reshape(-1)
         return self.separator.join(map(self.id_to_token, ids[ids >= 0].tolist()))
 

@@ -77,9 +77,9 @@ class UpdateConfig(
     gradient_accumulation_steps: int = 1
     """Micro-batches per update; the loss is the mean over the targets of all of them."""
     per_device_batch_size: int = 0
-    """Most examples that a device computes at once. An update still has batch_size *
-    gradient_accumulation_steps examples, divided into as few equal micro-batches as this limit
-    allows. 0: no limit, micro-batches of batch_size."""
+    """Largest micro-batch per device; the update, of batch_size * gradient_accumulation_steps
+    examples, is split into as few equal micro-batches of at most this size as possible. 0: no
+    limit, micro-batches of batch_size."""
     learning_rate: float = 1e-3
     """Learning rate; its peak if the schedule decays or warms up."""
     schedule: str | Callable = word_field("constant", resolve_schedule, SCHEDULES)

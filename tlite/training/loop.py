@@ -333,7 +333,12 @@ class Checkpointer:
         return step not in self.metrics.scores
 
     def finish(self, step: int) -> None:
-        """Wait for the last checkpoint, and print why the run ended."""
+        """Wait for the last checkpoint, and print why the run ended.
+
+        Raises:
+            Interrupted: a signal stopped it.
+            RunFailed: no validation loss was finite.
+        """
         self.checkpoints.wait()
         # All wait for process 0.
         distributed.broadcast_from_process0(self.metrics.file.check_unchanged)

@@ -347,7 +347,10 @@ def decay_mask(arrays: dict[str, Any]) -> dict[str, bool]:
 
 
 def group_rule(config: Any, group: Any) -> tuple[Callable, float, Mask | None]:
-    """Return optimizer, weight decay and its mask for a group; None: for all other arrays."""
+    """Return the optimizer, the weight decay and its mask (None: all arrays) of a group.
+
+    Group None stands for the arrays that no group matches.
+    """
     optimizer = (group and group.optimizer) or config.optimizer
     if group is None or group.weight_decay is None:
         return optimizer, config.weight_decay, decay_mask

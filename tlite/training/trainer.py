@@ -210,6 +210,9 @@ class Trainer:
 
         Args:
             state: a state that lies on the devices already.
+
+        Raises:
+            OutOfMemory: training needs more memory than is free.
         """
         if self._compiled_train is not None:
             return
@@ -263,7 +266,8 @@ class Trainer:
     def check_fits(self) -> None:
         """Raise a `UserError` if the state, its gradients and the data need more than is free.
 
-        Nothing is compiled or allocated. `compile` calls it; what is compiled fits.
+        Nothing is compiled or allocated. Called by `compile`; returns at once if the program is
+        already compiled.
         """
         if self._compiled_train is not None:
             return

@@ -157,7 +157,10 @@ def _cells(function: Any) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that equals that of a closure with the same code and values."""
+    """Convert closures and containers to lists, and dicts to dicts.
+
+    The results are equal if code and captured values are equal.
+    """
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
