@@ -44,11 +44,12 @@ def coverage(
         tables.append(common + seed * rng.standard_normal((studies, seeds, 1)) + own)
         common = 0.0
     variances = variance(*tables)
+    parts = variances.half_widths
     by_group = seed**2 / seeds + RESIDUAL**2 / (seeds * examples)
     deviation = (EXAMPLE**2 / examples + groups * by_group) ** 0.5
     return tuple(
         float(np.mean(2 * ndtr(half / deviation) - 1))
-        for half in (variances.half_width, np.maximum(*variances.half_widths[1:]))
+        for half in (variances.half_width, np.maximum(parts.seeds, parts.examples))
     )
 
 

@@ -63,7 +63,9 @@ def test_processes_with_unequal_numbers_of_devices_use_equally_many():
     devices = [FakeDevice(i, int(i > 3)) for i in range(6)]
     mesh, warnings = make_mesh(devices, TRAINING, 12)
     assert [device.id for device in mesh.devices.flat] == [0, 1, 4, 5]
-    assert warnings == ["the processes have 4, 2 devices: 2 of 6 stay idle"]
+    assert warnings == [
+        "processes have unequal numbers of devices (4, 2): 2 of 6 devices stay idle"
+    ]
 
 
 def test_models_of_268_million_parameters_are_sharded():

@@ -24,6 +24,17 @@ ROUNDING = 1e-9  # relative to the mean: smaller errors are rounding
 Number = float | int | np.floating | Float[np.ndarray, "..."]
 
 
+class HalfWidths(NamedTuple):
+    """Half-widths t(0.975, f) sqrt(v) of 95 % intervals; scalars, or arrays of many studies."""
+
+    total: Number
+    """Over new seeds and new examples, with Satterthwaite's degrees of freedom."""
+    seeds: Number
+    """Over new seeds on the same examples."""
+    examples: Number
+    """Over new examples with the same seeds."""
+
+
 class Variance(NamedTuple):
     """Variance of a mean over seeds and examples; scalars, or arrays of many studies."""
 
@@ -47,14 +58,12 @@ class Variance(NamedTuple):
         return np.maximum(self.seeds + self.examples - self.residual, larger)
 
     @property
-    def half_widths(self) -> list[Number]:
-        """Half of the t intervals t(0.975, f) sqrt(v): Satterthwaite's for `total`, and the exact
-        ones over new seeds alone and over new examples alone."""
-        return [t_critical(dof) * np.sqrt(v) for v, dof in self._intervals]
+    def half_widths(self) -> HalfWidths:
+        return HalfWidths(*(t_critical(dof) * np.sqrt(v) for v, dof in self._intervals))
 
     @property
     def half_width(self) -> Number:
-        """Half of the 95 % interval: the widest of `half_widths`.
+        """Half-width of the 95 % interval: the largest of `half_widths`.
 
         With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds is
         large and its estimate small by chance. 0 lies outside of the widest if and only if all
@@ -164,8 +173,8 @@ class Difference:
     def half_widths_by_source(self) -> tuple[float | None, float | None]:
         """Half of the 95 % interval for new seeds on the same examples, and of the one for new
         examples with the same seeds: each is the t interval with its own degrees of freedom."""
-        _, seeds, examples = self.variance.half_widths
-        return self._rounded(seeds), self._rounded(examples if self.examples else np.nan)
+        half = self.variance.half_widths
+        return self._rounded(half.seeds), self._rounded(half.examples if self.examples else np.nan)
 
     def _rounded(self, half: Number) -> float | None:
         if np.isnan(half):

@@ -71,15 +71,15 @@ def init_low_rank(
                 raise ValueError(
                     f"low_rank: rank {low_rank.rank} is above {side}, the smaller side of {name}"
                 )
-            stem = update_stem(name)
+            prefix = low_rank_prefix(name)
             normal = jax.nn.initializers.normal(inputs**-0.5)
             shape = jax.ShapeDtypeStruct((*stack, inputs, low_rank.rank), array.dtype)
-            added[stem + A] = draw_by_name(normal, stem + A, shape, key)
-            added[stem + B] = jnp.zeros((*stack, low_rank.rank, outputs), array.dtype)
+            added[prefix + A] = draw_by_name(normal, prefix + A, shape, key)
+            added[prefix + B] = jnp.zeros((*stack, low_rank.rank, outputs), array.dtype)
     return added
 
 
-def update_stem(name: str) -> str:
+def low_rank_prefix(name: str) -> str:
     """Return the name of a matrix without `kernel`, to which the names of A and B are appended."""
     stem = name.removesuffix("kernel")
     return stem if stem.endswith(".") else f"{name}."
@@ -93,9 +93,9 @@ def merge_low_rank(low_rank: LowRank | None, arrays: Mapping[str, Any]) -> dict[
     for name, array in arrays.items():
         if is_low_rank_update(name):
             continue
-        stem = update_stem(name)
-        if stem + A in arrays:
-            array = array + scale * _matmul(arrays[stem + A], arrays[stem + B])
+        prefix = low_rank_prefix(name)
+        if prefix + A in arrays:
+            array = array + scale * _matmul(arrays[prefix + A], arrays[prefix + B])
         merged[name] = array
     return merged
 

@@ -2,7 +2,8 @@
 
 A batch is a function of (seed, step, row) alone, so that a resumed run sees the same batches.
 One call of the compiled program trains several steps: `batches(step, num_steps)` returns the arrays
-that it needs; inside the program `at_step` and `on_micro_batch` select those of one micro-batch.
+that it needs; inside the program `at_step` selects those of a step, and `map_micro_batches` those
+of a micro-batch.
 """
 
 import abc
@@ -46,7 +47,7 @@ class Loader(abc.ABC):
         return data
 
     @abc.abstractmethod
-    def on_micro_batch(
+    def map_micro_batches(
         self,
         function: Callable[[PyTree, Int[Array, "B"]], PyTree],
         task: Any,
@@ -56,9 +57,9 @@ class Loader(abc.ABC):
         rng: Key[Array, ""],
         step: Int[Array, ""],
     ) -> Callable[[Int[Array, ""] | int], PyTree]:
-        """Return a function of the index of a micro-batch in a step (traced).
+        """Return index -> `function(rows, positions)` of that micro-batch of a step (traced).
 
-        It applies `function` to this device's rows and to their numbers among the step's examples.
+        `rows` are this device's rows, and `positions` their indices among the step's examples.
         """
 
     def close(self) -> None:  # noqa: B027
@@ -74,18 +75,21 @@ class DeviceDataset(Loader):
     def batches(self, step: int, num_steps: int) -> Any:
         return self.arrays
 
-    def on_micro_batch(self, function, task, config, strategy, data, rng, step):
+    def map_micro_batches(self, function, task, config, strategy, data, rng, step):
         # Each device draws the whole batch, which costs next to nothing, and takes its rows.
         number, size = config.gradient_accumulation_steps, config.batch_size
 
-        def on_rows(batch, index):
+        def apply_to_rows(batch, index):
             rows = jnp.arange(len(jax.tree.leaves(batch)[0]))
             return function(*strategy.take_rows((batch, index * size + rows)))
 
         def draw_bucket(index):
-            drawn_from = data, rng, step * number + index
-            draws = [lambda draw=d: on_rows(draw(*drawn_from), index) for d in task.buckets.draws]
-            return jax.lax.switch(task.buckets.choose(*drawn_from), draws)
+            micro_batch = step * number + index
+            branches = [
+                lambda draw=draw: apply_to_rows(draw(data, rng, micro_batch), index)
+                for draw in task.buckets.draws
+            ]
+            return jax.lax.switch(task.buckets.choose(data, rng, micro_batch), branches)
 
         if task.buckets:
             return draw_bucket
@@ -93,7 +97,7 @@ class DeviceDataset(Loader):
 
         def cut_batch(index):
             cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
-            return on_rows(jax.tree.map(cut, drawn), index)
+            return apply_to_rows(jax.tree.map(cut, drawn), index)
 
         return cut_batch
 
@@ -139,7 +143,11 @@ class PrefetchingLoader(Loader):
         return *index[0].indices(self._axes[0])[:2], *index[3].indices(self._axes[3])[:2]
 
     def batches(self, step: int, num_steps: int) -> PyTree:
-        """Return the batches of these steps, and start to read those of the next call."""
+        """Return the batches of these steps, and start to read those of the next call.
+
+        Raises:
+            UserError: a file can't be read.
+        """
         self._thread = self._thread or ThreadPoolExecutor(1)
         end = min(step + num_steps + self.max_steps_per_call, self._config.steps)
         for other in self._pending.keys() - range(step, end):
@@ -181,13 +189,13 @@ class PrefetchingLoader(Loader):
     def at_step(self, data: PyTree, index: Any) -> PyTree:
         return jax.tree.map(lambda a: a[:, index], data)
 
-    def on_micro_batch(self, function, task, config, strategy, data, rng, step):
-        def on_rows(index):
+    def map_micro_batches(self, function, task, config, strategy, data, rng, step):
+        def apply_to_rows(index):
             rows, size = jax.tree.map(lambda a: a[index], data), config.batch_size
             batch = strategy.constrain_batch(task.unpack_rows(rows))
             return function(batch, strategy.take_rows(index * size + jnp.arange(size)))
 
-        return on_rows
+        return apply_to_rows
 
     def close(self) -> None:
         """End the thread; another call of `batches` starts a new one."""

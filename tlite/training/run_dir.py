@@ -279,7 +279,7 @@ def create_run(
     *,
     exist_ok: bool = False,
     origin: dict[str, Any] | None = None,
-    fill: Callable[[Path], None] = lambda folder: None,
+    fill: Callable[[Path], None] | None = None,
 ) -> RunDir:
     """Write a run into a hidden folder, and rename it to `folder`.
 
@@ -304,7 +304,8 @@ def create_run(
             "made_with": {"tlite": tlite.__version__, "commit": _commit()} | _versions(),
             "created": created,
         } | ({"origin": origin} if origin else {})
-        fill(temporary)
+        if fill is not None:
+            fill(temporary)
         (temporary / RUN).write_text(json.dumps(content | more, indent=2), encoding="utf-8")
 
     return RunDir(create_folder(folder, write, exist_ok=exist_ok), experiment, fingerprint)

@@ -50,14 +50,17 @@ def make_mesh(devices: list, config: TrainingConfig, examples: int) -> tuple[Mes
             f"batch_size {config.batch_size} is not divisible by {len(by_process)} processes: "
             "change the number of processes or --batch-size"
         )
-    warnings, number = [], len(devices)
-    if idle := number - available:
-        counts = ", ".join(str(len(local)) for local in by_process)
-        warnings.append(f"the processes have {counts} devices: {idle} of {number} stay idle")
+    warnings, num_devices = [], len(devices)
+    if idle := num_devices - available:
+        counts = sorted({len(local) for local in by_process}, reverse=True)
+        warnings.append(
+            f"processes have unequal numbers of devices ({', '.join(map(str, counts))}): "
+            f"{idle} of {num_devices} devices stay idle"
+        )
     if idle := available - replicas * shards:
         warnings.append(
             f"batch_size {config.batch_size} is not divisible by {available // replicas} devices: "
-            f"{idle} of {number} devices stay idle"
+            f"{idle} of {num_devices} devices stay idle"
         )
     used = [device for local in by_process for device in local[:per_process]]
     return Mesh(np.array(used).reshape(replicas, shards), AXES), warnings

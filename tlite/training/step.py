@@ -122,8 +122,10 @@ def train_step(
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
     rng = fold_in(state.key, BATCH)
-    of_index = loader.on_micro_batch(gradient_of, task, config, strategy, data, rng, step)
-    accumulated = sum_over(of_index, config.gradient_accumulation_steps)
+    gradient_of_micro_batch = loader.map_micro_batches(
+        gradient_of, task, config, strategy, data, rng, step
+    )
+    accumulated = sum_over(gradient_of_micro_batch, config.gradient_accumulation_steps)
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     state, norm_metrics = apply_gradient(config, state, gradient, step)
