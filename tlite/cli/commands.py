@@ -1,4 +1,4 @@
-"""The commands of `tlite`: a dataclass of options each, and a function that hands them on."""
+"""Commands of `tlite`: one dataclass of options per command, and `execute`, which runs it."""
 
 import json
 import os
@@ -393,8 +393,8 @@ class Evaluate(EnsembleOptions, SearchOptions):
     the columns of the run's data."""
     replica: int | Literal["all"] = 0
     """Index of the model that scores a text in --path, or whose scores by class a classifier
-    prints; all other scores are those of all seeds. all: score the ensemble of the seeds, the mean
-    of their probabilities."""
+    prints; all other scores are those of all seeds. all: also score the ensemble of the seeds, the
+    mean of their probabilities."""
 
     def execute(self) -> None:
         from tlite.runs import api
@@ -750,13 +750,14 @@ class Runs:
         show_columns(rows)
 
 
-KINDS = {
-    kind.__name__.lower(): kind
-    for kind in (
+OPTIONS_BY_COMMAND = {
+    options.__name__.lower(): options
+    for options in (
         Train, Tune, Plan, Launch, Prepare, Evaluate, Generate, Classify, Translate, Compare,
         Inspect, Follow, Export, Experiments, Runs,
     )
 }  # fmt: skip
+"""Options dataclass of each command."""
 
 
 def execute(command: str, words: list[str]) -> None:
@@ -797,20 +798,20 @@ def read_command(command: str, words: list[str]) -> tuple[Any, str | None, list[
     With an experiment the options are `Train`, `Tune` or `Plan`, to resume `Resume` or
     `ResumeTuning`; those of other commands have no experiment.
     """
-    kind, program = KINDS[command], f"tlite {command}"
-    if kind not in (Train, Tune, Plan):
-        return parse(kind, words, program), None, []
+    options_type, program = OPTIONS_BY_COMMAND[command], f"tlite {command}"
+    if options_type not in (Train, Tune, Plan):
+        return parse(options_type, words, program), None, []
     if words and not words[0].startswith("-"):
         name, *words = words
-        options, words = parse_known(kind, words, f"{program} {name}", add_help=False)
+        options, words = parse_known(options_type, words, f"{program} {name}", add_help=False)
         return options, name, words
-    resume = {Train: Resume, Tune: ResumeTuning}.get(kind)
+    resume = {Train: Resume, Tune: ResumeTuning}.get(options_type)
     if resume and any(word.startswith("--resume") for word in words):
         return parse(resume, words, program), None, []
     known = ", ".join(find_experiments())
     if HELP & {*words}:
-        about = f"{getdoc(kind)}\n\nexperiments: {known}"
-        parse_known(kind, ["--help"], f"{program} EXPERIMENT", description=about)
+        about = f"{getdoc(options_type)}\n\nexperiments: {known}"
+        parse_known(options_type, ["--help"], f"{program} EXPERIMENT", description=about)
     raise UserError(f"name an experiment to {command}: {known}")
 
 

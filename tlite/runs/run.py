@@ -258,7 +258,7 @@ class Run(abc.ABC):
         dir = None if dir is None else Path(dir)
         built = build(experiment.resolve())
         if resume != "never":
-            read, required = partial(read_configs, built.experiment), resume == "must"
+            read, required = partial(saved_and_new_config, built.experiment), resume == "must"
             if path := find_same("run", experiment.name, dir, RUN, read, required=required):
                 return Run.open(path)
         built = built._replace(experiment=built.experiment.resolve_precision())
@@ -272,17 +272,27 @@ class Run(abc.ABC):
             trunk: it goes on from there.
         """
         experiment, fingerprint = built.experiment, built.fingerprint
-        find_free = lambda: str(new_folder(experiment.name, dir))  # noqa: E731
-        path = Path(distributed.broadcast_from_process0(find_free))
+
+        def choose_folder() -> str:
+            return str(new_folder(experiment.name, dir))
+
+        path = Path(distributed.broadcast_from_process0(choose_folder))
         values = {"experiment": to_dict(experiment), "data": fingerprint}
         distributed.assert_equal_across_processes("run", values)
         run = run_class(experiment)(RunDir(path, experiment, fingerprint), built)
         run.trainer.compile()  # an error leaves no folder
 
         def write() -> str:
-            files = {"origin": trunk.origin, "fill": trunk.copy} if trunk else {}
-            contents = experiment, fingerprint, built.tokenizer
-            return str(create_run(path, *contents, exist_ok=dir is None, **files).path)
+            new_dir = create_run(
+                path,
+                experiment,
+                fingerprint,
+                built.tokenizer,
+                exist_ok=dir is None,
+                origin=trunk.origin if trunk else None,
+                fill=trunk.copy if trunk else None,
+            )
+            return str(new_dir.path)
 
         path = Path(distributed.broadcast_from_process0(write))
         run.dir = dataclasses.replace(run.dir, path=path)
@@ -675,10 +685,11 @@ def find_same(
     return None
 
 
-def read_configs(experiment: Any, folder: Path) -> tuple[dict, dict]:
+def saved_and_new_config(experiment: Any, folder: Path) -> tuple[dict, dict]:
     """Return the experiment of a run in a folder, and a new one, as JSON.
 
-    "auto" precision is that of the run, also on another machine.
+    A new config with precision "auto" gets the saved run's precision, so it also matches on other
+    hardware.
     """
     saved, precision = read_config(folder / RUN)["experiment"], experiment.training.precision
     if precision == "auto":

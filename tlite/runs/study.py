@@ -135,7 +135,7 @@ def start_study(
     resolved = resolve_all(experiments)
     name = next(iter(experiments.values())).name
     if resume != "never":
-        read, required = partial(read_variants, resolved, read_study), resume == "must"
+        read, required = partial(saved_and_new_variants, resolved, read_study), resume == "must"
         if folder := find_same("study", name, dir, STUDY, read, required=required):
             study = read_study(folder)
             if study.tuning != tuning:
@@ -185,12 +185,13 @@ def resolve_precision(
     }
 
 
-def read_variants(
+def saved_and_new_variants(
     experiments: Mapping[str, Any], read: Callable[[Path], Any], folder: Path
 ) -> tuple[dict, dict]:
     """Return the variants of a study or a tuning in a folder, and new ones, as JSON.
 
-    "auto" precision is that of the study, also on another machine.
+    A new variant with precision "auto" gets the saved variant's precision, so it also matches on
+    other hardware.
 
     Args:
         read: `read_study` or `read_tuning`.
@@ -305,7 +306,10 @@ def has_run(folder: Path) -> bool:
 
 def train_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> str | None:
     """Train a variant to its end; return why it has failed, or None."""
-    train = lambda: open_variant(folder, variant, datasets).train(report=False)  # noqa: E731
+
+    def train() -> None:
+        open_variant(folder, variant, datasets).train(report=False)
+
     return failure_reason(f"variant {variant.name}", train)
 
 

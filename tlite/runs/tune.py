@@ -49,9 +49,9 @@ from tlite.runs.study import (
     failure_reason,
     make_variants,
     open_variant,
-    read_variants,
     resolve_all,
     resolve_precision,
+    saved_and_new_variants,
     write_variants,
 )
 from tlite.training.metrics import ExampleScores, read_example_scores
@@ -172,7 +172,7 @@ def tune(
     name, words = experiment.name, tuple(train_command)
     changes, experiments = make_trials(experiment, space, trials, seeds)
     if resume != "never":
-        read, required = partial(read_variants, experiments, read_tuning), resume == "must"
+        read, required = partial(saved_and_new_variants, experiments, read_tuning), resume == "must"
         if folder := find_same("tuning", name, path, TUNING, read, required=required):
             return resume_tuning(folder)
     datasets = DatasetCache()
