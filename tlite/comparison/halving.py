@@ -74,5 +74,5 @@ def is_worse(differences: Float[np.ndarray, "S N"]) -> bool:
     if differences.size == 1:
         return False
     spread = variance(differences)
-    half_width = spread.half_width if len(differences) > 1 else spread.half_widths[-1]
+    half_width = spread.half_width if len(differences) > 1 else spread.half_widths.examples
     return bool(differences.mean() > half_width)

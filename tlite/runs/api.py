@@ -77,7 +77,7 @@ def evaluate(
         split: split of the run's data, if there is no `path`.
         checkpoint: best, last, average (of the last checkpoints), ema, or a step.
         replica: index of the model that scores a text, or whose scores by class a classifier
-            prints; all other scores are those of all seeds. "all": score the seeds' ensemble.
+            prints; all other scores are those of all seeds. "all": also score their ensemble.
         trust: execute the run's copy of user code, even if this user has not trained with it.
         search: `beam`, `length_penalty` and `truncate` of a translator.
 

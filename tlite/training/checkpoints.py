@@ -240,6 +240,9 @@ class Checkpoints(contextlib.AbstractContextManager):
 
         Args:
             abstract: shapes, types and shardings of the parameters by name.
+
+        Raises:
+            UserError: a checkpoint is damaged, or can't be read.
         """
         total: dict[str, jax.Array] = {}
         for step in steps:
