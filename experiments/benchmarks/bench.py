@@ -5,7 +5,8 @@ command   make bench
 Each contender is a process that has compiled and warmed up; rounds go A B C A B C ..., so that a
 disturbance of the machine affects all. Both sides train from the same parameters on the same
 batches. A ratio is tlite / the fastest PyTorch variant, round by round; the median and the range
-over the rounds are printed. Results also go to a JSON file.
+over the rounds are printed. Contenders in bfloat16 are left out where the machine multiplies it
+slower than float32. Results also go to a JSON file.
 """
 
 import json
@@ -108,17 +109,17 @@ def fastest(contenders: list[Contender]) -> Contender:
     return min(contenders, key=lambda c: median(c.seconds()))
 
 
-def compare(ours: list[Contender], theirs: list[Contender], num_tokens: float) -> dict:
-    """Print and return the fastest of ours against the fastest of theirs, by tokens of a round."""
+def compare(tlite: list[Contender], others: list[Contender], num_tokens: float) -> dict:
+    """Print and return the rates, and by what factor the fastest of tlite is faster."""
     print(f"  {'contender':28s} {'tokens/s':>10s} {'compile s':>10s}")
-    for contender in [*ours, *theirs]:
+    for contender in [*tlite, *others]:
         rate = num_tokens / median(contender.seconds())
         print(f"  {contender.name:28s} {rate:10,.0f} {contender.ready['compile_seconds']:10.1f}")
-    best, other = fastest(ours), fastest(theirs)
+    best, other = fastest(tlite), fastest(others)
     ratios = [b / a for a, b in zip(best.seconds(), other.seconds(), strict=True)]
     interval = f"({min(ratios):.2f} to {max(ratios):.2f})"
     print(f"  {best.name} / {other.name}: {median(ratios):.2f} {interval}", flush=True)
-    rates = {c.name: [num_tokens / s for s in c.seconds()] for c in [*ours, *theirs]}
+    rates = {c.name: [num_tokens / s for s in c.seconds()] for c in [*tlite, *others]}
     return {"tokens_per_second": rates, "best": [best.name, other.name], "ratios": ratios}
 
 
@@ -141,16 +142,16 @@ def start_training(
 ) -> tuple[list[Contender], ...]:
     """Return tlite's and PyTorch's contenders, which have done the steps of one round."""
     work = {"setting": setting.name, "dropout": dropout}
-    ours = [
+    tlite = [
         Contender(f"tlite {p}", "tlite_worker", "train", precision=p, **work)
         for p in ("float32", *["mixed"] * bfloat16)
     ]
-    theirs = [
+    others = [
         Contender(name, "torch_worker", "train", rounds=num_rounds, **work, **options)
         for name, options in PYTORCH.items()
         if bfloat16 or not options["bf16"]
     ]
-    return ours, theirs
+    return tlite, others
 
 
 def time_training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
@@ -158,14 +159,14 @@ def time_training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     print(f"\ntraining {setting.name}: {sizes}, batch {setting.batch_size}")
     # Without fast products in bfloat16 PyTorch's autocast takes ten times as long as float32.
     bfloat16 = peaks["mixed"] > peaks["float32"]
-    ours, theirs = start_training(setting, 1, dropout=False, bfloat16=bfloat16)
-    take_turns([*ours, *theirs], 1)
-    difference = check_losses([*ours, *theirs])
-    ours, theirs = start_training(setting, num_rounds, dropout=True, bfloat16=bfloat16)
-    num_parameters = check_parameters([*ours, *theirs])
-    take_turns([*ours, *theirs], num_rounds)
+    tlite, others = start_training(setting, 1, dropout=False, bfloat16=bfloat16)
+    take_turns([*tlite, *others], 1)
+    difference = check_losses([*tlite, *others])
+    tlite, others = start_training(setting, num_rounds, dropout=True, bfloat16=bfloat16)
+    num_parameters = check_parameters([*tlite, *others])
+    take_turns([*tlite, *others], num_rounds)
     num_tokens = setting.steps * setting.batch_size * setting.context
-    result, best = compare(ours, theirs, num_tokens), fastest(ours)
+    result, best = compare(tlite, others, num_tokens), fastest(tlite)
     flops = setting.flops_per_token()
     peak = peaks["mixed" if "mixed" in best.name else "float32"]
     share = num_tokens / median(best.seconds()) * flops / peak
@@ -193,15 +194,15 @@ def time_generation(name: str, work: tuple, num_rounds: int, peaks: dict[str, fl
     """Time generation; the compile seconds are those of the first call."""
     _, samples, length, new_tokens = work
     print(f"\n{name}: {samples} sample(s), {new_tokens} token(s) after {length}")
-    ours = Contender("tlite", "generation_worker", "tlite", work=work)
-    theirs = [
+    tlite = Contender("tlite", "generation_worker", "tlite", work=work)
+    others = [
         Contender(f"Hugging Face, {a}", "generation_worker", "hugging-face", work=work, attention=a)
         for a in ("eager", "sdpa")
     ]
-    check_parameters([ours, *theirs])
-    take_turns([ours, *theirs], num_rounds)
-    result = compare([ours], theirs, samples * (new_tokens if new_tokens > 1 else length))
-    rate = ours.ready["bytes_read"] / median(ours.seconds())
+    check_parameters([tlite, *others])
+    take_turns([tlite, *others], num_rounds)
+    result = compare([tlite], others, samples * (new_tokens if new_tokens > 1 else length))
+    rate = tlite.ready["bytes_read"] / median(tlite.seconds())
     print(f"  {rate / 1e9:.1f} GB/s of weights and caches, {rate / peaks['bytes']:.0%} of a sum's")
     print("  (seconds are of the whole first call)", flush=True)
     return result

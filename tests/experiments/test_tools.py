@@ -35,14 +35,14 @@ def test_contenders_with_other_losses_are_an_error():
 
 
 def test_ratios_are_those_of_the_fastest_of_each_side():
-    ours = [contender("slow", 9, 9), contender("quick", 1, 2)]
-    theirs = [contender("eager", 4, 4), contender("compiled", 6, 6)]
-    assert check_parameters([*ours, *theirs]) == 10
-    result = compare(ours, theirs, num_tokens=100)
+    tlite = [contender("slow", 9, 9), contender("quick", 1, 2)]
+    others = [contender("eager", 4, 4), contender("compiled", 6, 6)]
+    assert check_parameters([*tlite, *others]) == 10
+    result = compare(tlite, others, num_tokens=100)
     assert result["best"] == ["quick", "eager"]
     assert result["ratios"] == [4, 2]
     with pytest.raises(UserError, match="differ"):
-        check_parameters([*ours, contender("larger", parameters=11)])
+        check_parameters([*tlite, contender("larger", parameters=11)])
 
 
 @pytest.mark.parametrize(
