@@ -6,7 +6,7 @@ Draw positions in the modules of each group and make one mutant at each (cosmic-
 the module run in build/mutation/tree, a copy of the last commit. Outcomes are kept beside it, in
 outcomes.jsonl: after Ctrl-C, which prints the table of the mutants so far, the same command
 resumes; changed tests are tried on survivors. The groups take turns.
-A mutant that cannot be imported counts as killed.
+A mutant that cannot be imported counts as killed, one whose tests time out does not.
 """
 
 import argparse

@@ -96,7 +96,7 @@ def check_losses(contenders: list[Contender]) -> float:
     """Return the largest difference of their mean losses in a round.
 
     Raises:
-        UserError: it is above 0.01, so they do not do the same work.
+        UserError: it is above `MAX_LOSS_DIFFERENCE`, so they do not do the same work.
     """
     losses = {c.name: [c.ready["loss"], *(r["loss"] for r in c.rounds)] for c in contenders}
     difference = float(np.ptp([*losses.values()], axis=0).max())
@@ -140,11 +140,11 @@ def measure_peak() -> tuple[dict[str, float], str]:
 def start_training(
     setting, num_rounds: int, *, dropout: bool, bfloat16: bool
 ) -> tuple[list[Contender], ...]:
-    """Return tlite's and PyTorch's contenders, which have done the steps of one round."""
+    """Start the contenders of tlite and PyTorch; each has trained one untimed round."""
     work = {"setting": setting.name, "dropout": dropout}
     tlite = [
         Contender(f"tlite {p}", "tlite_worker", "train", precision=p, **work)
-        for p in ("float32", *["mixed"] * bfloat16)
+        for p in (("float32", "mixed") if bfloat16 else ("float32",))
     ]
     others = [
         Contender(name, "torch_worker", "train", rounds=num_rounds, **work, **options)
@@ -157,7 +157,7 @@ def start_training(
 def time_training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     sizes = f"width {setting.width}, {setting.num_blocks} blocks, context {setting.context}"
     print(f"\ntraining {setting.name}: {sizes}, batch {setting.batch_size}")
-    # Without fast products in bfloat16 PyTorch's autocast takes ten times as long as float32.
+    # Without fast products in bfloat16 PyTorch's autocast takes many times as long as float32.
     bfloat16 = peaks["mixed"] > peaks["float32"]
     tlite, others = start_training(setting, 1, dropout=False, bfloat16=bfloat16)
     take_turns([*tlite, *others], 1)

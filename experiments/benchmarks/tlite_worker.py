@@ -19,6 +19,7 @@ from tlite.training import Trainer
 def make_round(options: dict) -> tuple[Trainer, Callable[[], dict]]:
     """Return a trainer, and a function that does a round of steps."""
     prepare_devices()
+    jax.config.update("jax_enable_compilation_cache", False)  # compile seconds are without it
     setting = find_setting(options)
     trainer = setting.make_trainer(options["precision"])
     state = {"replicas": trainer.init(), "step": 0}

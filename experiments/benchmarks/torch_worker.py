@@ -91,7 +91,7 @@ def load_parameters(model: GPT, trainer: Trainer) -> None:
 
 
 def window_starts(trainer: Trainer, number: int) -> torch.Tensor:
-    """Return the first position of each window (N, B) of tlite's first batches."""
+    """Return the start of each window (N, B) of tlite's first batches, drawn from positions."""
     config, positions = trainer.config, jnp.arange(trainer.loader.arrays.size)
     key = jax.random.fold_in(jax.random.key(config.seed), BATCH)
     draw = lambda step: trainer.task.draw(positions, key, step, config.batch_size)[0][:, 0]  # noqa: E731
@@ -105,7 +105,7 @@ def train(options: dict) -> None:
     tokens = torch.from_numpy(setting.load_tokens()).long().to(device)
     trainer, model = setting.make_trainer(), GPT(setting)
     load_parameters(model, trainer)
-    # Of the steps before the first round, and of all rounds.
+    # One untimed round precedes the timed ones.
     starts = window_starts(trainer, setting.steps * (1 + options["rounds"]))
     starts, rate = iter(starts[..., None].to(device)), trainer.config.learning_rate
     del trainer

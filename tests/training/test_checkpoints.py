@@ -209,7 +209,7 @@ def test_training_resumes_from_the_nearest_intact_checkpoint(saved, step, damage
     assert checkpoints.steps() == kept[step]
 
 
-def test_a_checkpoint_that_a_run_has_removed_is_replaced(saved, capsys):
+def test_a_removed_checkpoint_falls_back_to_an_earlier_one(saved, capsys):
     assert Checkpoints(saved).load(ABSTRACT, 3)[0] == 2
     assert "checkpoint 3 is no longer there: using checkpoint 2" in capsys.readouterr().err
 

@@ -60,7 +60,7 @@ def score_tables(pairs: Sequence[tuple], *, contiguous: bool) -> list[Float[np.n
     """Return scores by example from `sums_and_counts` of runs.
 
     Windows of a text are grouped into blocks, whose number is the smallest `num_blocks` of the
-    differences from the first run.
+    differences between each run and the first.
     """
     windows = min((len(count) for _, count in pairs), default=0)
     if not contiguous or windows < 2:

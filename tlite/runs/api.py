@@ -97,7 +97,7 @@ def evaluate(
         run = run if isinstance(run, Run) else Run.open(folder)
     if path is not None:
         run, split = with_table(run, Path(path)), "test"
-    run.check_replica(replica)  # a user's own kind of run may not
+    run.check_replica(replica)  # the `evaluate` of a user's kind of run may not check it
     run.evaluate(split, checkpoint, replica, **search)
 
 

@@ -198,8 +198,8 @@ class Checkpoints(contextlib.AbstractContextManager):
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
         """Return the step of an intact checkpoint, and its arrays.
 
-        In place of one that is damaged, or that a training run has removed, it is, with a warning,
-        the nearest intact one before it, or else after it.
+        If that checkpoint is damaged or was removed, warn and load the nearest intact one before
+        it, or else after it.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
@@ -242,13 +242,15 @@ class Checkpoints(contextlib.AbstractContextManager):
             abstract: shapes, types and shardings of the parameters by name.
 
         Raises:
-            UserError: a checkpoint is damaged, or can't be read.
+            UserError: a checkpoint is damaged or removed, or can't be read.
         """
         total: dict[str, jax.Array] = {}
         for step in steps:
             loaded, trees = self.load({"parameters": abstract}, step)
             if loaded != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+                raise UserError(
+                    f"without checkpoint {step}, damaged or removed, there is no average"
+                )
             with jax.default_matmul_precision("float32"):
                 merged = merge_low_rank(low_rank, trees["parameters"])
             total = {name: total[name] + a if total else a for name, a in merged.items()}

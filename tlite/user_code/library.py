@@ -157,10 +157,7 @@ def _cells(function: Any) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """Convert closures and containers to lists, and dicts to dicts.
-
-    The results are equal if code and captured values are equal.
-    """
+    """Return nested lists and dicts that are equal if code and captured values are equal."""
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
