@@ -43,9 +43,9 @@ def test_a_layer_s_input_is_a_causal_convolution():
 
 
 def test_cached_decoding_equals_a_full_pass():
+    probe(CONFIG, make_model)
     for attention in (CONFIG.attention, WINDOWS):
         config = dataclasses.replace(CONFIG, attention=attention)
-        probe(config, make_model)
         model, tokens = drawn(make_model, config), integers(11, 2, 5)
         decode = functools.partial(extend, model)
         assert_chunks_give(call(model, tokens), tokens, decode, model.empty_caches(2))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,11 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def evaluate(run):
+    return jax.jit(run.trainer.task.evaluate)
+
+
+@pytest.fixture(scope="module")
 def model():
     return drawn(make_model, tlite.override(experiment.model, {
         "vocabulary_size": V + 1, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1,
@@ -65,37 +71,37 @@ def log_chains(log_p):
     return np.array(chains)
 
 
-def expected_loss(run, model, sequence):
+def expected_loss(evaluate, model, sequence):
     """Return the loss over all masked sets of a sequence, each with its probability."""
     sizes = SETS.sum(1)
     ratios = SETS * T / sizes[:, None]
     tokens = jnp.broadcast_to(sequence, SETS.shape)
-    sums = run.trainer.task.evaluate(model, (jnp.asarray(ratios), tokens, jnp.ones(SETS.shape)))
+    sums = evaluate(model, (jnp.asarray(ratios), tokens, jnp.ones(SETS.shape)))
     np.testing.assert_array_equal(sums["count"].sum(1), T)
     probability = np.array([1, 1 / 3, 1 / 3, 1])[sizes] / T  # 1/T for the size, 1/C(T, n)
     return np.float64(sums["loss"].sum(1)) @ probability
 
 
-def test_expected_loss_is_the_bound_integrated_over_time(run, model, log_p):
+def test_expected_loss_is_the_bound_integrated_over_time(evaluate, model, log_p):
     points, weights = np.polynomial.legendre.leggauss(T)  # exact for polynomials in t
     times, sizes = (points + 1) / 2, SETS.sum(1)
     masking = times[:, None] ** sizes * (1 - times[:, None]) ** (T - sizes)
     masking = (weights / 2) @ (masking / times[:, None])
     for row, sequence in enumerate(SEQUENCES):
         bound = -(masking * (SETS * log_p[row]).sum(1)).sum()
-        np.testing.assert_allclose(expected_loss(run, model, sequence), bound, rtol=1e-5)
+        np.testing.assert_allclose(expected_loss(evaluate, model, sequence), bound, rtol=1e-5)
 
 
-def test_expected_loss_bounds_the_likelihood_of_random_orders(run, model, log_chains):
+def test_expected_loss_bounds_the_likelihood_of_random_orders(evaluate, model, log_chains):
     """It is -log p averaged over orders, so -log of the averaged p is smaller (Jensen)."""
-    losses = np.array([expected_loss(run, model, sequence) for sequence in SEQUENCES])
+    losses = np.array([expected_loss(evaluate, model, sequence) for sequence in SEQUENCES])
     np.testing.assert_allclose(losses, -log_chains.mean(0), rtol=1e-5)
     gaps = losses + np.log(np.exp(log_chains).mean(0))
     assert gaps.min() > -1e-5
     assert gaps.max() > 0.01
 
 
-def test_training_draws_sets_of_the_expected_loss(run, model):
+def test_training_draws_sets_of_the_expected_loss(run, evaluate, model):
     tokens = jnp.asarray(SEQUENCES[5])
     keys = jax.random.split(jax.random.key(1), 9000)
     windows = jnp.broadcast_to(tokens, (9000, T))
@@ -105,8 +111,9 @@ def test_training_draws_sets_of_the_expected_loss(run, model):
     np.testing.assert_allclose(ratios, np.where(ratios, T / (ratios > 0).sum(1, keepdims=True), 0))
     assert len(sets) == len(SETS)
     assert (abs(counts - expected) < 5 * np.sqrt(expected)).all()
-    sums = run.trainer.task.loss(model, (windows, windows), keys, F.token_cross_entropy)
-    evaluated = run.trainer.task.evaluate(model, (jnp.asarray(ratios), windows, windows * 0 + 1.0))
+    loss = jax.jit(partial(run.trainer.task.loss, token_loss=F.token_cross_entropy))
+    sums = loss(model, (windows, windows), keys)
+    evaluated = evaluate(model, (jnp.asarray(ratios), windows, windows * 0 + 1.0))
     np.testing.assert_allclose(sums["loss"][0], evaluated["loss"].sum(), rtol=1e-5)
     np.testing.assert_allclose(sums["loss"][1], 9000 * T, rtol=1e-5)
 

@@ -1,5 +1,7 @@
 """Scalars that layers add to the loss (`aux`): each kind of model adds, weighs and logs them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ def test_scalars_of_layers_are_added_and_logged(name, tmp_path):
     (model,) = trainer.models(state.parameters)
     batch = tuple(map(jnp.asarray, first_batch(trainer)))
     keys = jax.random.split(jax.random.key(0), len(batch[0]))
-    total, sums = total_loss(trainer.task, trainer.config, model, batch, keys)
+    total, sums = jax.jit(partial(total_loss, trainer.task, trainer.config))(model, batch, keys)
     added = sums["aux_number"][0] + sums["aux_square"][0]
     np.testing.assert_allclose(total, sums["loss"][0] + 0.5 * added, rtol=1e-6)
     _, means = trainer.train(state, 0, 1)

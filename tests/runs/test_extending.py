@@ -120,9 +120,13 @@ WSD = varied(LOGISTIC, schedule="wsd", decay_fraction=0.3, average_last=2, ema=0
 """A run that decays from step 7 of 10 or 14 of 20; its averages cross the trunk."""
 
 
-def test_a_trunk_serves_several_budgets_bit_for_bit(tmp_path, monkeypatch, capsys):
-    expected = trained(WSD, tmp_path / "all", 20)
-    run = trained(WSD, tmp_path / "trunk", 10).dir.path
+@pytest.fixture(scope="module")
+def trunk(tmp_path_factory):
+    return trained(WSD, tmp_path_factory.mktemp("runs") / "trunk", 10).dir.path
+
+
+def test_a_trunk_serves_several_budgets_bit_for_bit(trunk, tmp_path, monkeypatch, capsys):
+    expected, run = trained(WSD, tmp_path / "all", 20), trunk
     assert 7 in Checkpoints(run / "checkpoints").steps()
     before = attacked.checkpoints(run), lines(run), config(run)
     with monkeypatch.context() as patch:
@@ -142,8 +146,7 @@ def test_a_trunk_serves_several_budgets_bit_for_bit(tmp_path, monkeypatch, capsy
     assert message == f"--steps 9 decays from step 6, before the trunk of {run}, step 7"
 
 
-def test_the_new_run_of_a_trunk_gets_the_named_folder(classifier, tmp_path):
-    trunk = trained(WSD, tmp_path / "trunk", 10).dir.path
+def test_the_new_run_of_a_trunk_gets_the_named_folder(trunk, tmp_path):
     run = Run.open(trunk, steps=12, new_dir=str(tmp_path / "new"))
     assert (run.dir.path, config(tmp_path / "new")["origin"]["step"]) == (tmp_path / "new", 7)
     message = complaint(Run.open, trunk, steps=10, new_dir=tmp_path / "other")

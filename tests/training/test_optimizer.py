@@ -224,7 +224,7 @@ def test_groups_have_their_own_rate_decay_and_optimizer():
     assert rules["head.bias"].endswith("sgd, decay 0.5")
 
 
-MODEL = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=2)
+MODEL = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=1)
 TOKENS = jnp.arange(64) % 7
 
 
