@@ -249,7 +249,7 @@ def test_steering_while_generating_equals_editing_a_pass(model, slide):
     vector = jnp.linspace(-1, 1, 8)
     prompts, lengths = np.pad(PROMPT, (0, 4))[None].repeat(2, 0), np.array([4, 2])
     options = {"sampler": F.greedy, "tap": partial(steer, vector=vector), "slide": slide}
-    rows = draw(model, prompts, lengths=lengths, **options)
+    rows = draw(model, prompts, num_tokens=8, lengths=lengths, **options)
     for prompt, length, row in zip(prompts, lengths, rows, strict=True):
         text, first = prompt[:length].tolist(), 0
         for token in row:
@@ -259,4 +259,5 @@ def test_steering_while_generating_equals_editing_a_pass(model, slide):
             assert token == logits[-1].argmax()
             text.append(token)
             first += slide if len(text) - first > CONTEXT else 0
-    assert (rows != draw(model, prompts, lengths=lengths, sampler=F.greedy)).any(-1).all()
+    plain = draw(model, prompts, num_tokens=8, lengths=lengths, sampler=F.greedy)
+    assert (rows != plain).any(-1).all()

@@ -121,7 +121,11 @@ def test_correct_components_pass(kind):
     config = dataclasses.replace(KINDS[kind], attention=relative, norm=lambda params, x: x)
     assert user_components(config).keys() == {"attention", "norm"}
     probe(config, M.make_model)
-    probe(dataclasses.replace(KINDS[kind], block=FeedForwardOnly()), M.make_model)
+
+
+def test_a_block_that_returns_x_alone_passes():
+    config = dataclasses.replace(KINDS[M.GeneratorConfig], block=FeedForwardOnly())
+    probe(config, M.make_model)
 
 
 @pytest.mark.parametrize("zero_output", [False, True])
@@ -135,8 +139,10 @@ def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
     assert "mask" in message
 
 
-@pytest.mark.parametrize("kind", [M.GeneratorConfig, M.Seq2SeqConfig])
-@pytest.mark.parametrize(("field", "function", "hint"), COUNTING)
+@pytest.mark.parametrize(
+    ("kind", "field", "function", "hint"),
+    [*((M.GeneratorConfig, *case) for case in COUNTING), (M.Seq2SeqConfig, *COUNTING[0])],
+)
 def test_a_cache_that_changes_logits_is_an_error(kind, field, function, hint):
     message = probe_error(dataclasses.replace(KINDS[kind], **{field: function}))
     assert f"as {field}, decodes differently" in message
