@@ -30,12 +30,12 @@ from tlite.models.parameters import named_arrays, unstack_blocks
 from tlite.models.transformer import constrain_batch_sharding, embed, run_blocks
 
 N, T, V, C, END = 4, 6, 7, 3, 0
-SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
+SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1}
 SIZES |= {"dropout": 0.5, "feed_forward": M.FeedForward(6, dropout=0.3)}
-GENERATOR = M.GeneratorConfig(**SIZES)
+GENERATOR = M.GeneratorConfig(**SIZES | {"num_blocks": 2})
 WORDS = M.Embedding(init_std=1.0, scale=False, word_dropout=0.3)
 CLASSIFIER = M.ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
-SEQ2SEQ = M.Seq2SeqConfig(**SIZES | {"decoder_blocks": 1}, source_vocabulary_size=V)
+SEQ2SEQ = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
 CAUSAL = {
     **{name: replaced(GENERATOR, parts) for name, parts in GENERATORS.items()},
     "seq2seq": SEQ2SEQ,
@@ -207,7 +207,10 @@ def test_a_text_alone_batched_or_mapped_has_the_same_logits(name):
 
 
 SCAN, REMAT = M.Loop(scan=True), M.Loop(remat=True)
-DEEP = {"generator, all": {"attention.windows": (3,)}, "seq2seq": {"positions": "relative"}}
+DEEP = {
+    "generator, all": {"attention.windows": (3,)},
+    "seq2seq": {"num_blocks": 2, "decoder_blocks": 1, "positions": "relative"},
+}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_dropout_needs_a_key_and_repeats_with_it(name, field):
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("generator", 1 + 2 * 4), ("dense", 3 + 2 * 4), ("seq2seq", (1 + 2 * 4) + (1 + 6))],
+    [("generator", 1 + 2 * 4), ("dense", 3 + 4), ("seq2seq", (1 + 4) + (1 + 6))],
 )
 def test_each_dropout_of_a_call_has_its_own_key(name, number, monkeypatch):
     keys, random_bits, texts = [], F.random_bits, [*map(jnp.asarray, inputs(name))]
