@@ -37,7 +37,9 @@ def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
 # takes too long prints what its threads do.
 FORKS = """
 import faulthandler, json, os, sys, traceback
-import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.runs.run
+import datasets, matplotlib.pyplot, sacrebleu.metrics, scipy.stats, tokenizers
+import sklearn.feature_extraction.text, sklearn.linear_model, sklearn.model_selection
+import tlite.__main__, tlite.cli.overrides, tlite.comparison, tlite.report, tlite.runs.api
 sys.argv[0] = tlite.__main__.__file__
 for line in sys.stdin:
     words, *paths = json.loads(line)

@@ -1,7 +1,6 @@
 """Real processes under `tlite launch` train the same as one."""
 
 import json
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -11,14 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpora import write_corpus
-from tests.helpers.launching import (
-    EXPERIMENT,
-    assert_close,
-    coordinated,
-    launch,
-    launched,
-    losses_of,
-)
+from tests.helpers.launching import EXPERIMENT, assert_close, coordinated, launch, losses_of
 from tests.helpers.python import SMALL_DATA
 from tlite.cli import main
 from tlite.comparison.study import read_study
@@ -27,12 +19,6 @@ from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_example_scores, read_metrics
 
 pytest_plugins = "tests.helpers.several"
-
-
-@pytest.fixture(scope="module")
-def together(several):
-    """Return a run that 2 processes with a device each have trained, with replicated arrays."""
-    return several(2, 1)
 
 
 def test_a_replica_over_processes_trains_as_one_alone(several, alone):
@@ -59,6 +45,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     name, options = OTHERS[kind].split(" ", 1)
     run, two = several(2, 1, options, name), jax.devices()[:2]
     monkeypatch.setattr(jax, "devices", lambda *_: two)
+    monkeypatch.setattr(Run, "report", lambda _: None)
     assert main(["train", *OTHERS[kind].split(), "--run", str(tmp_path / "run")]) == 0
     single = Run.open(tmp_path / "run")
     assert single.trainer.mesh.size == 2
@@ -71,7 +58,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     np.testing.assert_allclose(scores.sums["loss"], expected.sums["loss"], atol=1e-4)
 
 
-def test_a_study_s_variant_trains_or_fails_in_all_processes(several, together, tmp_path):
+def test_a_study_s_variant_trains_or_fails_in_all_processes(alone, tmp_path):
     command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
     with launch(command, tmp_path) as both:
         code, _, err = both.end()
@@ -80,24 +67,8 @@ def test_a_study_s_variant_trains_or_fails_in_all_processes(several, together, t
     variants = read_study(tmp_path / "study").variants
     assert [(v.failed is None, v.ended) for v in variants] == [(True, True), (False, False)]
     run = Run.open(tmp_path / "study" / variants[0].run)
-    assert losses_of(run, "training") == losses_of(together, "training")
-
-
-def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_path):
-    run_dir = shutil.copytree(together.dir.path, tmp_path / "run")
-    for path in filter(Path.is_file, (run_dir / "checkpoints" / "6").rglob("d/*")):
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    with launch("train --resume run --steps 9", tmp_path) as both:
-        code, _, err = both.end()
-    assert (code, err.count("checkpoint 6 is damaged: using checkpoint 3 instead")) == (0, 1)
-    assert (run_dir / "checkpoints" / "damaged-6").is_dir()
-    run = Run.open(run_dir)
-    assert run.experiment.training.steps == 9
-    losses = losses_of(run, "training")
-    assert losses[:6] == losses_of(together, "training")
-    assert len(losses) == 9
+    _, losses = alone(run, 1)
+    np.testing.assert_allclose(losses_of(run, "training"), losses[:, 0], atol=1e-5)
 
 
 def test_signals_make_all_save_the_same_step(tmp_path):
@@ -135,21 +106,29 @@ HEARTBEAT = 5
 GPT2 = (
     "--vocabulary-size 4160 --width 16 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 8 --per-device-batch-size 1 --sharding fsdp --precision float32 "
-    "--attention exact --warmup-steps 5 --learning-rate 0.01 --validation-tokens 256 "
-    "--steps 30 --evaluate-every 5"
+    "--attention exact --schedule constant --warmup-steps 5 --learning-rate 0.01 "
+    "--validation-tokens 256 --evaluate-every 5"
 )
 
 
-def test_four_train_one_is_killed_two_resume_and_one_generates(tmp_path, capsys):
-    """GPT-2's experiment in miniature."""
+def damage(checkpoint: Path) -> None:
+    for path in filter(Path.is_file, checkpoint.rglob("d/*")):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+
+def test_four_train_one_is_killed_two_resume_and_one_generates(tmp_path, capsys, monkeypatch):
+    """GPT-2's experiment in miniature; the two have a damaged checkpoint and five more steps."""
 
     def losses(name, split):
         lines = read_metrics(tmp_path / name / "metrics.jsonl")
         return [line["loss"] for line in lines if line["split"] == split]
 
     run, line = tmp_path / "run", f"gpt2 --folder {write_corpus(tmp_path / 'corpus')} {GPT2}"
-    with launch(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
-        four.wait_until((run / "checkpoints" / "5").exists)
+    train = f"train {line} --steps 30 --run run --heartbeat {HEARTBEAT}"
+    with launch(train, tmp_path, 4) as four:
+        four.wait_until((run / "checkpoints" / "10").exists)
         four.kill(2)
         killed = time.monotonic()
         code, out, err = four.end()
@@ -159,9 +138,17 @@ def test_four_train_one_is_killed_two_resume_and_one_generates(tmp_path, capsys)
     assert "devices=4xcpu" in out
     assert len(losses("run", "validation")) < 6
 
-    assert "devices=2xcpu" in launched("train --resume run", tmp_path, 2)
-    launched(f"train {line} --run alone", tmp_path, 1)
-    for split, number in (("training", 30), ("validation", 6)):
+    *_, intact, last = Checkpoints(run / "checkpoints").steps()
+    damage(run / "checkpoints" / str(last))
+    with launch("train --resume run --steps 35", tmp_path) as two:
+        code, out, err = two.end()
+    message = f"checkpoint {last} is damaged: using checkpoint {intact} instead"
+    assert (code, err.count(message), "devices=2xcpu" in out) == (0, 1, True)
+    assert (run / "checkpoints" / f"damaged-{last}").is_dir()
+    one = jax.devices()[:1]
+    monkeypatch.setattr(jax, "devices", lambda *_: one)
+    assert main(f"train {line} --steps 35 --run {tmp_path / 'alone'}".split()) == 0
+    for split, number in (("training", 35), ("validation", 7)):
         resumed, expected = (losses(name, split) for name in ("run", "alone"))
         assert len(resumed) == len(expected) == number
         np.testing.assert_allclose(resumed, expected, rtol=1e-4)
@@ -188,15 +175,19 @@ experiment = ClassifierExperiment(
 TUNE = "tune tuned.py --vary learning-rate 1e-4..1 --trials 2 --tuning-seeds 1 --run tuning"
 
 
-def test_two_processes_choose_the_values_that_one_chooses(tmp_path):
-    ledgers = []
-    for processes in (1, 2):
-        (folder := tmp_path / str(processes)).mkdir()
+def test_two_processes_choose_the_values_that_one_chooses(tmp_path, monkeypatch):
+    folders = tmp_path / "one", tmp_path / "two"
+    for folder in folders:
+        folder.mkdir()
         (folder / "tuned.py").write_text(TUNED)
-        ends = coordinated(TUNE, *[folder] * processes)
-        assert [code for code, *_ in ends] == [0] * processes, ends
-        lines = (folder / "tuning" / "trials.jsonl").read_text().splitlines()
-        ledgers.append([json.loads(line) for line in lines])
+    ends = coordinated(TUNE, *[folders[1]] * 2)
+    assert [code for code, *_ in ends] == [0, 0], ends
+    monkeypatch.chdir(folders[0])
+    one = jax.devices()[:1]
+    monkeypatch.setattr(jax, "devices", lambda *_: one)
+    assert main(TUNE.split()) == 0
+    texts = [(folder / "tuning" / "trials.jsonl").read_text() for folder in folders]
+    ledgers = [[json.loads(line) for line in text.splitlines()] for text in texts]
     for line, expected in zip(*ledgers, strict=True):
         np.testing.assert_allclose(line.pop("loss"), expected.pop("loss"), atol=1e-4)
         assert line | {"seconds": 0} == expected | {"seconds": 0}
