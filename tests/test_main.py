@@ -148,6 +148,23 @@ def test_an_error_after_a_swallowed_ctrl_c_is_shown(raised, code, shown):
     assert done.stderr.endswith(shown.strip() + "\n")
 
 
+CRASHES_AT_EXIT = """
+import atexit, os, signal
+import tlite.cli
+from tlite.__main__ import main
+atexit.register(os.abort)
+tlite.cli.main = lambda words: os.kill(os.getpid(), signal.SIGINT)
+main()
+"""
+
+
+def test_ctrl_c_ends_without_functions_registered_for_the_exit():
+    """JAX's destroys what its threads still use, which crash."""
+    script = [sys.executable, "-c", CRASHES_AT_EXIT]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", INTERRUPTED)
+
+
 STREAMS = [
     ("$TLITE --help >&-", 0, ""),  # closed
     ("$TLITE nope 2>&-", 2, ""),

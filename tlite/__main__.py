@@ -14,6 +14,8 @@ import warnings
 from types import FrameType
 from typing import NoReturn
 
+INTERRUPTED = 128 + signal.SIGINT  # exit code
+
 
 def main() -> NoReturn:
     """Call `tlite.cli.main` on the command line of this process; exit with its code."""
@@ -32,6 +34,10 @@ def main() -> NoReturn:
         if not handler.interrupted or not is_interrupt(error):
             raise
         code = report_interrupt()
+    if code == INTERRUPTED:
+        from tlite.distributed import abort
+
+        abort(code)  # in a normal exit JAX destroys what its threads still use, and they crash
     gc.freeze()  # the garbage collection at exit would take most of a second
     sys.exit(code)
 
@@ -108,7 +114,7 @@ def report_interrupt() -> int:
     with contextlib.suppress(OSError):  # stderr is closed
         line = b"tlite: interrupted\n"
         os.write(2, b"\n" + line if os.isatty(2) else line)
-    return 128 + signal.SIGINT
+    return INTERRUPTED
 
 
 if __name__ == "__main__":

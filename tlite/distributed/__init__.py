@@ -197,7 +197,7 @@ def shutdown() -> None:
 
 
 def abort(code: int) -> NoReturn:
-    """End this process at once; a normal exit would wait for processes that may wait for it."""
+    """End this process at once, without waiting for other processes or threads."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         logging.shutdown()
