@@ -5,10 +5,13 @@ command   make bench
 Each contender is a process that has compiled and warmed up; rounds go A B C A B C ..., so that a
 disturbance of the machine affects all. Both sides train from the same parameters on the same
 batches. A ratio is tlite / the fastest PyTorch variant, round by round; the median and the range
-over the rounds are printed. Contenders in bfloat16 are left out where the machine multiplies it
-slower than float32. Results also go to a JSON file.
+over the rounds are printed. "first call s" is the time of the first training step, or of the first
+call that generates, with compilation. Contenders in bfloat16 are left out where the machine
+multiplies it slower than float32. On a GPU products in float32 are not in TF32, on either side.
+Results also go to a JSON file.
 """
 
+import dataclasses
 import json
 import os
 import platform
@@ -25,12 +28,13 @@ import numpy as np
 import tyro
 
 from experiments.benchmarks.generation_worker import WORK
-from experiments.benchmarks.settings import CPU_TRAINING, TRAINING
+from experiments.benchmarks.settings import CPU_TRAINING, TRAINING, Setting
 from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
-PARTS = "all", *(s.name for s in TRAINING), "profile", *WORK, "start"
+PARTS = "all", *TRAINING, "profile", *WORK, "start"
+PROFILED = TRAINING["10.8M"], TRAINING["0.8M-context-512"]
 MAX_LOSS_DIFFERENCE = 0.01
 PYTORCH = {
     "PyTorch eager": {"compile": False, "bf16": False},
@@ -47,12 +51,13 @@ class Contender:
         self.name = name
         command = [sys.executable, "-m", f"experiments.benchmarks.{module}", job]
         self.process = subprocess.Popen(
-            [*command, json.dumps(options)],
+            [*command, json.dumps(options, default=dataclasses.asdict)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             cwd=ROOT,
+            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # several share a GPU
         )
         self.ready = self._read()
         self.rounds: list[dict] = []
@@ -84,21 +89,20 @@ def take_turns(contenders: list[Contender], num_rounds: int) -> None:
         contender.close()
 
 
-def check_parameters(contenders: list[Contender]) -> int:
-    """Return the number of parameters; raise a `UserError` if it differs between contenders."""
+def check_parameters(contenders: list[Contender]) -> None:
+    """Raise a `UserError` if the models of contenders differ in their number of parameters."""
     counts = {contender.name: contender.ready["parameters"] for contender in contenders}
     if len(set(counts.values())) > 1:
         raise UserError(f"the models differ in their numbers of parameters: {counts}")
-    return next(iter(counts.values()))
 
 
 def check_losses(contenders: list[Contender]) -> float:
-    """Return the largest difference of their mean losses in a round.
+    """Return the largest difference of their mean losses in the first two rounds.
 
     Raises:
         UserError: it is above `MAX_LOSS_DIFFERENCE`, so they do not do the same work.
     """
-    losses = {c.name: [c.ready["loss"], *(r["loss"] for r in c.rounds)] for c in contenders}
+    losses = {c.name: [c.ready["loss"], c.rounds[0]["loss"]] for c in contenders}
     difference = float(np.ptp([*losses.values()], axis=0).max())
     if not difference <= MAX_LOSS_DIFFERENCE:  # also if a loss is NaN
         raise UserError(f"mean losses of a round differ by {difference:.3f}: {losses}")
@@ -111,10 +115,10 @@ def fastest(contenders: list[Contender]) -> Contender:
 
 def compare(tlite: list[Contender], others: list[Contender], num_tokens: float) -> dict:
     """Print and return the rates, and by what factor the fastest of tlite is faster."""
-    print(f"  {'contender':28s} {'tokens/s':>10s} {'compile s':>10s}")
+    print(f"  {'contender':28s} {'tokens/s':>10s} {'first call s':>13s}")
     for contender in [*tlite, *others]:
         rate = num_tokens / median(contender.seconds())
-        print(f"  {contender.name:28s} {rate:10,.0f} {contender.ready['compile_seconds']:10.1f}")
+        print(f"  {contender.name:28s} {rate:10,.0f} {contender.ready['first_seconds']:13.1f}")
     best, other = fastest(tlite), fastest(others)
     ratios = [b / a for a, b in zip(best.seconds(), other.seconds(), strict=True)]
     interval = f"({min(ratios):.2f} to {max(ratios):.2f})"
@@ -123,9 +127,9 @@ def compare(tlite: list[Contender], others: list[Contender], num_tokens: float) 
     return {"tokens_per_second": rates, "best": [best.name, other.name], "ratios": ratios}
 
 
-def measure_peak() -> tuple[dict[str, float], str]:
+def measure_peaks() -> tuple[dict[str, float], str]:
     """Return FLOP/s in float32 and with bfloat16 operands, bytes/s; and the platform."""
-    contender = Contender("peak", "tlite_worker", "peak")
+    contender = Contender("peaks", "tlite_worker", "peaks")
     take_turns([contender], 3)
     names = "float32", "mixed", "bytes"
     peaks = {name: median(r[name] for r in contender.rounds) for name in names}
@@ -137,37 +141,42 @@ def measure_peak() -> tuple[dict[str, float], str]:
     return peaks, contender.ready["platform"]
 
 
-def start_training(
-    setting, num_rounds: int, *, dropout: bool, bfloat16: bool
-) -> tuple[list[Contender], ...]:
-    """Start the contenders of tlite and PyTorch; each has trained one untimed round."""
-    work = {"setting": setting.name, "dropout": dropout}
+def choose_precisions(peaks: dict[str, float]) -> list[str]:
+    """Return tlite's precisions to time: without fast bfloat16, mixed takes many times as long."""
+    return ["float32", "mixed"] if peaks["mixed"] > peaks["float32"] else ["float32"]
+
+
+def train_in_turn(
+    setting: Setting, num_rounds: int, precisions: list[str]
+) -> tuple[list[Contender], list[Contender]]:
+    """Return the contenders of tlite and PyTorch, with equal parameters, after their rounds."""
     tlite = [
-        Contender(f"tlite {p}", "tlite_worker", "train", precision=p, **work)
-        for p in (("float32", "mixed") if bfloat16 else ("float32",))
+        Contender(f"tlite {name}", "tlite_worker", "train", setting=setting, precision=name)
+        for name in precisions
     ]
     others = [
-        Contender(name, "torch_worker", "train", rounds=num_rounds, **work, **options)
+        Contender(name, "torch_worker", "train", setting=setting, rounds=num_rounds, **options)
         for name, options in PYTORCH.items()
-        if bfloat16 or not options["bf16"]
+        if "mixed" in precisions or not options["bf16"]
     ]
+    check_parameters([*tlite, *others])
+    take_turns([*tlite, *others], num_rounds)
     return tlite, others
 
 
-def time_training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
+def time_training(setting: Setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     sizes = f"width {setting.width}, {setting.num_blocks} blocks, context {setting.context}"
     print(f"\ntraining {setting.name}: {sizes}, batch {setting.batch_size}")
-    # Without fast products in bfloat16 PyTorch's autocast takes many times as long as float32.
-    bfloat16 = peaks["mixed"] > peaks["float32"]
-    tlite, others = start_training(setting, 1, dropout=False, bfloat16=bfloat16)
-    take_turns([*tlite, *others], 1)
+    precisions = choose_precisions(peaks)
+    # Losses are compared without dropout, which draws other noise in PyTorch.
+    without_dropout = dataclasses.replace(setting, dropout=0.0)
+    tlite, others = train_in_turn(without_dropout, 1 if setting.dropout else num_rounds, precisions)
     difference = check_losses([*tlite, *others])
-    tlite, others = start_training(setting, num_rounds, dropout=True, bfloat16=bfloat16)
-    num_parameters = check_parameters([*tlite, *others])
-    take_turns([*tlite, *others], num_rounds)
+    if setting.dropout:
+        tlite, others = train_in_turn(setting, num_rounds, precisions)
     num_tokens = setting.steps * setting.batch_size * setting.context
     result, best = compare(tlite, others, num_tokens), fastest(tlite)
-    flops = setting.flops_per_token()
+    num_parameters, flops = best.ready["parameters"], setting.flops_per_token()
     peak = peaks["mixed" if "mixed" in best.name else "float32"]
     share = num_tokens / median(best.seconds()) * flops / peak
     print(f"  {num_parameters:,} parameters, {flops / 1e6:.2f} MFLOP a token, ", end="")
@@ -177,21 +186,19 @@ def time_training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     return result | {"loss_difference": difference}
 
 
-def profile(num_rounds: int) -> dict[str, float]:
-    """Return the shares of kinds of operations in a step of the widest CPU setting."""
-    setting = max(CPU_TRAINING, key=lambda setting: setting.width)
-    options = {"setting": setting.name, "precision": "mixed", "dropout": True}
-    contender = Contender("", "tlite_worker", "profile", **options)
+def profile(setting: Setting, precision: str, num_rounds: int) -> dict[str, float]:
+    """Print and return the shares of kinds of operations in a training step."""
+    options = {"setting": setting, "precision": precision}
+    contender = Contender("profile", "tlite_worker", "profile", **options)
     take_turns([contender], num_rounds)
     kinds = [kind for kind in contender.rounds[0] if kind != "seconds"]
     shares = {kind: median(r[kind] for r in contender.rounds) for kind in kinds}
     text = ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
-    print(f"\na step of {setting.name}, mixed, by jax.profiler: {text}", flush=True)
+    print(f"\na step of {setting.name}, {precision}, by jax.profiler: {text}", flush=True)
     return shares
 
 
 def time_generation(name: str, work: tuple, num_rounds: int, peaks: dict[str, float]) -> dict:
-    """Time generation; the compile seconds are those of the first call."""
     _, samples, length, new_tokens = work
     print(f"\n{name}: {samples} sample(s), {new_tokens} token(s) after {length}")
     tlite = Contender("tlite", "generation_worker", "tlite", work=work)
@@ -204,7 +211,6 @@ def time_generation(name: str, work: tuple, num_rounds: int, peaks: dict[str, fl
     result = compare([tlite], others, samples * (new_tokens if new_tokens > 1 else length))
     rate = tlite.ready["bytes_read"] / median(tlite.seconds())
     print(f"  {rate / 1e9:.1f} GB/s of weights and caches, {rate / peaks['bytes']:.0%} of a sum's")
-    print("  (seconds are of the whole first call)", flush=True)
     return result
 
 
@@ -238,9 +244,9 @@ class Options:
     """Time tlite and PyTorch on the same work."""
 
     rounds: int = 7
-    """Rounds of training."""
+    """Rounds of training and of each profile."""
     generation_rounds: int = 3
-    """Rounds of generation."""
+    """Rounds of generation, and starts of the demo with cached programs."""
     only: Literal[PARTS] = "all"
     """One part of the work alone."""
     folder: Path = Path("runs/bench")
@@ -249,18 +255,22 @@ class Options:
 
 def run(options: Options) -> dict:
     """Run the chosen parts and return their results."""
-    peaks, backend = measure_peak()
-    settings = TRAINING if backend == "gpu" else CPU_TRAINING
+    peaks, backend = measure_peaks()
+    settings = TRAINING.values() if backend == "gpu" else CPU_TRAINING
     if options.only != "all":
-        settings = [s for s in TRAINING if s.name == options.only]
-    results: dict = {"peak_flops": peaks}
+        settings = [s for s in TRAINING.values() if s.name == options.only]
+    results: dict = {"peaks": peaks}
     results["training"] = {s.name: time_training(s, options.rounds, peaks) for s in settings}
     for part, works in WORK.items():
         if options.only in ("all", part):
-            settings = options.generation_rounds, peaks
-            results[part] = {n: time_generation(n, work, *settings) for n, work in works.items()}
+            rounds = options.generation_rounds
+            results[part] = {n: time_generation(n, w, rounds, peaks) for n, w in works.items()}
     if options.only in ("all", "profile"):
-        results["profile"] = profile(options.rounds)
+        results["profile"] = {
+            f"{setting.name} {precision}": profile(setting, precision, options.rounds)
+            for setting in PROFILED
+            for precision in choose_precisions(peaks)
+        }
     if options.only in ("all", "start"):
         results["first_step_seconds"] = time_first_step(options.generation_rounds)
     return results

@@ -3,10 +3,9 @@
 Each job imports its own library only. The weights are random, in float32.
 """
 
-import time
 from collections.abc import Callable
 
-from experiments.benchmarks.worker import run_job, serve
+from experiments.benchmarks.worker import run_job, serve, timed
 
 SMALL = {"vocabulary_size": 66, "context": 512, "width": 128, "num_heads": 4, "num_blocks": 4}
 GPT2 = {"vocabulary_size": 50257, "context": 1024, "width": 768, "num_heads": 12, "num_blocks": 12}
@@ -72,6 +71,7 @@ def hugging_face(options: dict) -> None:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
     shape, samples, length, new_tokens = options["work"]
     config = GPT2Config(
         vocab_size=shape["vocabulary_size"],
@@ -91,24 +91,23 @@ def hugging_face(options: dict) -> None:
     @torch.inference_mode()
     def generate() -> None:
         if new_tokens == 1:
-            model(prompt, use_cache=True, logits_to_keep=1)
+            model(prompt, use_cache=True, logits_to_keep=1).logits.cpu()
         else:
-            model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
+            model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings).cpu()
 
     time_calls(model.num_parameters(), generate)
 
 
-def time_calls(num_parameters: int, call: Callable[[], object], **ready: float) -> None:
-    """Time the first call, which compiles, and then one a round."""
+def time_calls(num_parameters: int, call: Callable[[], object], bytes_read: int = 0) -> None:
+    """Time the first call, and then one in each round."""
 
     def run_round() -> dict:
         call()
         return {}
 
-    began = time.perf_counter()
-    call()
-    compile_seconds = time.perf_counter() - began
-    serve({"parameters": num_parameters, "compile_seconds": compile_seconds} | ready, run_round)
+    _, seconds = timed(call)
+    ready = {"parameters": num_parameters, "first_seconds": seconds, "bytes_read": bytes_read}
+    serve(ready, run_round)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import demo, gpt2
-from experiments.benchmarks.settings import CPU_TRAINING
+from experiments.benchmarks.settings import TRAINING
 from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
 from tlite.data import BuiltinText
@@ -183,7 +183,7 @@ def memory_row(name: str, planned: int, before: int | None, after: int | None) -
 
 def all_rows(device) -> Iterator[Row]:
     """Yield all rows; memory first, from small to large, as peaks never fall."""
-    small, large = CPU_TRAINING[2], gpt2.experiment
+    small, large = TRAINING["10.8M"], gpt2.experiment
     config = TrainingConfig(batch_size=small.batch_size)
     yield from training_rows(device, small.name, small.config(), config)
     config = dataclasses.replace(large.training, batch_size=48)  # 4 x 12 windows, not 40 x 12

@@ -1,6 +1,5 @@
 """The benchmark's work: shapes of nanoGPT-style generators, and tlite's trainer of each."""
 
-import dataclasses
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -69,10 +68,4 @@ CPU_TRAINING = [
 ]
 GPU_TRAINING = Setting("124M", 768, 12, 12, 1024, 12, steps=10, vocabulary_size=50304, dropout=0.0)
 """GPT-2 small takes hours on a CPU: timed on a GPU, or with `--only 124M`."""
-TRAINING = [*CPU_TRAINING, GPU_TRAINING]
-
-
-def find_setting(options: dict) -> Setting:
-    """Return the setting of this name, without dropout if the option says so."""
-    setting = next(s for s in TRAINING if s.name == options["setting"])
-    return setting if options["dropout"] else dataclasses.replace(setting, dropout=0.0)
+TRAINING = {setting.name: setting for setting in [*CPU_TRAINING, GPU_TRAINING]}

@@ -2,43 +2,41 @@
 
 import re
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks.settings import find_setting
-from experiments.benchmarks.worker import run_job, serve
+from experiments.benchmarks.settings import Setting
+from experiments.benchmarks.worker import run_job, serve, serve_training, timed
 from tlite.distributed.devices import prepare_devices
+from tlite.functional import float32_products
 from tlite.training import Trainer
 
 
-def make_round(options: dict) -> tuple[Trainer, Callable[[], dict]]:
-    """Return a trainer, and a function that does a round of steps."""
+def start_training(options: dict) -> tuple[Setting, Trainer, Callable[[int], list[float]]]:
+    """Return setting and trainer, and a function that trains steps and returns their losses."""
     prepare_devices()
-    jax.config.update("jax_enable_compilation_cache", False)  # compile seconds are without it
-    setting = find_setting(options)
+    jax.config.update("jax_enable_compilation_cache", False)  # the first call compiles
+    setting = Setting(**options["setting"])
     trainer = setting.make_trainer(options["precision"])
-    state = {"replicas": trainer.init(), "step": 0}
+    state, step = trainer.init(), 0
 
-    def run_steps() -> dict:
-        replicas, losses = trainer.train(state["replicas"], state["step"], setting.steps)
-        state.update(replicas=replicas, step=state["step"] + setting.steps)
-        return {"loss": float(losses["loss"].mean())}
+    def train_steps(num_steps: int) -> list[float]:
+        nonlocal state, step
+        state, losses = trainer.train(state, step, num_steps)
+        step += num_steps
+        return losses["loss"][:, 0].tolist()
 
-    return trainer, run_steps
+    return setting, trainer, train_steps
 
 
 def train(options: dict) -> None:
-    trainer, run_steps = make_round(options)
-    began = time.perf_counter()
-    first_round = run_steps()
-    compile_seconds = time.perf_counter() - began
-    ready = {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}
-    serve(ready | first_round, run_steps)
+    setting, trainer, train_steps = start_training(options)
+    serve_training(train_steps, setting.steps, trainer.num_parameters)
 
 
 KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
@@ -52,13 +50,13 @@ KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
 
 def profile(options: dict) -> None:
     """Measure the share of each kind of operation in the time of a training step."""
-    _, run_steps = make_round(options)
-    run_steps()
+    setting, _, train_steps = start_training(options)
+    train_steps(setting.steps)
 
     def shares() -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
-                run_steps()
+                train_steps(setting.steps)
             (path,) = Path(folder).rglob("*.xplane.pb")
             planes = jax.profiler.ProfileData.from_file(str(path)).planes
         durations = Counter()
@@ -72,30 +70,30 @@ def profile(options: dict) -> None:
     serve({}, shares)
 
 
-def peak(options: dict) -> None:
+def peaks(options: dict) -> None:
     """Measure FLOP/s of a large product in float32 and with bfloat16 operands, and bytes/s."""
-    a = jax.random.normal(jax.random.key(0), (2048, 2048))
-    product = jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32))
+    x = jax.random.normal(jax.random.key(0), (2048, 2048))
     large = jnp.ones((64, 1 << 20))
-    add = jax.jit(lambda x: x.sum(-1))
 
-    def seconds(function, x) -> float:
-        function(x).block_until_ready()
-        times = []
-        for _ in range(7):
-            began = time.perf_counter()
-            function(x).block_until_ready()
-            times.append(time.perf_counter() - began)
-        return sorted(times)[len(times) // 2]
+    def square(x: jax.Array) -> jax.Array:
+        return jax.lax.dot(x, x, preferred_element_type=jnp.float32)
+
+    def seconds(function: Callable, x: jax.Array) -> float:
+        return median(timed(lambda: function(x).block_until_ready())[1] for _ in range(7))
+
+    products = {
+        "float32": (jax.jit(float32_products(square)), x),
+        "mixed": (jax.jit(square), x.astype(jnp.bfloat16)),
+    }
+    row_sums = jax.jit(lambda x: x.sum(-1))
 
     def rates() -> dict[str, float]:
-        types = {"float32": jnp.float32, "mixed": jnp.bfloat16}
-        flops = {n: 2 * 2048**3 / seconds(product, a.astype(t)) for n, t in types.items()}
-        return flops | {"bytes": large.nbytes / seconds(add, large)}
+        flops = {name: 2 * 2048**3 / seconds(*call) for name, call in products.items()}
+        return flops | {"bytes": large.nbytes / seconds(row_sums, large)}
 
     rates()
     serve({"platform": jax.default_backend()}, rates)
 
 
 if __name__ == "__main__":
-    run_job({"train": train, "profile": profile, "peak": peak})
+    run_job({"train": train, "profile": profile, "peaks": peaks})

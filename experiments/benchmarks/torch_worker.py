@@ -1,7 +1,6 @@
 """PyTorch's side of the benchmark: training steps of an idiomatic GPT."""
 
 import os
-import time
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # JAX only makes the initial parameters and batches here
 import jax
@@ -11,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.benchmarks.settings import Setting, find_setting
-from experiments.benchmarks.worker import run_job, serve
+from experiments.benchmarks.settings import Setting
+from experiments.benchmarks.worker import run_job, serve_training
 from tlite.training import Trainer
 from tlite.training.step import BATCH
 
@@ -101,7 +100,7 @@ def window_starts(trainer: Trainer, number: int) -> torch.Tensor:
 def train(options: dict) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    setting = find_setting(options)
+    setting = Setting(**options["setting"])
     tokens = torch.from_numpy(setting.load_tokens()).long().to(device)
     trainer, model = setting.make_trainer(), GPT(setting)
     load_parameters(model, trainer)
@@ -124,16 +123,11 @@ def train(options: dict) -> None:
         optimizer.step()
         return loss.detach()
 
-    def run_steps() -> dict:
-        return {"loss": torch.stack([step() for _ in range(setting.steps)]).mean().item()}
+    def train_steps(num_steps: int) -> list[float]:
+        return torch.stack([step() for _ in range(num_steps)]).tolist()
 
-    began = time.perf_counter()
-    first_loss = step()
-    compile_seconds = time.perf_counter() - began
-    losses = [first_loss, *(step() for _ in range(setting.steps - 1))]
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    ready = {"parameters": num_parameters, "compile_seconds": compile_seconds}
-    serve(ready | {"loss": torch.stack(losses).mean().item()}, run_steps)
+    serve_training(train_steps, setting.steps, num_parameters)
 
 
 if __name__ == "__main__":

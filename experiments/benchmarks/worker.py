@@ -4,6 +4,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """Return the result of a call, and its seconds."""
+    began = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - began
 
 
 def serve(ready: dict, run_round: Callable[[], dict]) -> None:
@@ -18,10 +27,22 @@ def serve(ready: dict, run_round: Callable[[], dict]) -> None:
     """
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
-        began = time.perf_counter()
-        result = run_round()
-        seconds = time.perf_counter() - began
+        result, seconds = timed(run_round)
         print(json.dumps({"seconds": seconds, **result}), flush=True)
+
+
+def serve_training(
+    train: Callable[[int], list[float]], steps_per_round: int, num_parameters: int
+) -> None:
+    """Time the first step, train the rest of an untimed round, and serve rounds of steps.
+
+    Args:
+        train: trains a number of steps and returns the loss of each.
+    """
+    losses, seconds = timed(lambda: train(1))
+    losses += train(steps_per_round - 1)
+    ready = {"parameters": num_parameters, "first_seconds": seconds, "loss": fmean(losses)}
+    serve(ready, lambda: {"loss": fmean(train(steps_per_round))})
 
 
 def run_job(jobs: dict[str, Callable[[dict], None]]) -> None:

@@ -101,7 +101,7 @@ def scaling_law() -> Figure:
 def benchmark() -> Figure:
     """Tokens per second of a model of GPT-2's shape, beside transformers, and their ratio."""
     log = (RESULTS / "bench-only-gpt2.log").read_text(encoding="utf-8")
-    works = re.findall(r"^GPT-2's shape, [^:]*: (.*?)\n(.*?)\(seconds", log, flags=re.S | re.M)
+    works = re.findall(r"^GPT-2's shape, [^:]*: (.*?)\n(.*?tlite / .*?)\n", log, flags=re.S | re.M)
     figure, grid = new_figure(2.1, len(works))
     for axes, (title, rows) in zip(grid[0], works, strict=True):
         rates = re.findall(r"^  ([\w ,]+?) {2,}([\d,]+) ", rows, flags=re.M)
