@@ -11,7 +11,7 @@ from tlite.errors import (
     check_packages,
     command,
     disk_errors,
-    lack_of_memory,
+    memory_error_message,
     write_error,
 )
 
@@ -69,8 +69,8 @@ def test_a_failed_write_gives_the_first_line_of_its_error(tmp_path, error, line)
 
 def test_errors_of_jax_keep_their_first_line(monkeypatch):
     memory = "RESOURCE_EXHAUSTED: Out of memory allocating 71 bytes."
-    assert memory in lack_of_memory(jax.errors.JaxRuntimeError(memory))
-    assert lack_of_memory(jax.errors.JaxRuntimeError(HTTP)) is None
+    assert memory in memory_error_message(jax.errors.JaxRuntimeError(memory))
+    assert memory_error_message(jax.errors.JaxRuntimeError(HTTP)) is None
     monkeypatch.setattr(distributed, "_group", distributed.ProcessGroup(None, 2, 0))
     monkeypatch.setattr(distributed, "POLL_SECONDS", 0)
     for kind in (jax.errors.JaxRuntimeError, ValueError):

@@ -75,7 +75,7 @@ def first_line(error: BaseException) -> str:
     return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
 
 
-def lack_of_memory(error: BaseException) -> str | None:
+def memory_error_message(error: BaseException) -> str | None:
     """Return a message for a failed allocation by Python or JAX, None for any other error."""
     is_status = isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
     if not isinstance(error, MemoryError) and not is_status:
@@ -112,7 +112,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except (UserError, BrokenPipeError):
         raise
     except Exception as error:
-        if lack_of_memory(error) or not system_reason(error):
+        if memory_error_message(error) or not system_reason(error):
             raise
         raise write_error(path, error) from error
 

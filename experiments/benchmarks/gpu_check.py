@@ -26,7 +26,7 @@ from experiments.benchmarks.settings import TRAINING
 from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
 from tlite.data import BuiltinText
-from tlite.distributed.devices import lack_of_platform, prepare_devices
+from tlite.distributed.devices import platform_error_message, prepare_devices
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.planning.plan import PEAK, bytes_on_a_device, planned_trainer
@@ -198,7 +198,7 @@ def main() -> int:
     if platforms := os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", f"{platforms.removesuffix(',cpu')},cpu")
     prepare_devices()
-    error = lack_of_platform()
+    error = platform_error_message()
     if error or jax.default_backend() != "gpu":
         print(f"gpu-check: {error or 'JAX sees no GPU here: nothing is checked'}", file=sys.stderr)
         return 2

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from tlite.distributed import devices
-from tlite.distributed.devices import cache_folder, lack_of_platform, num_cores, prune_cache
+from tlite.distributed.devices import cache_folder, num_cores, platform_error_message, prune_cache
 from tlite.errors import UserError
 
 CODE = """
@@ -60,15 +60,15 @@ def test_a_missing_home_folder_is_a_user_error(monkeypatch):
 
 def test_an_unknown_platform_is_named(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "nonsense")
-    assert lack_of_platform() is None  # JAX has started
+    assert platform_error_message() is None  # JAX has started
 
     def fail():
         raise RuntimeError("Unknown backend nonsense")
 
     monkeypatch.setattr(jax, "devices", fail)
-    assert "Unknown backend nonsense" in lack_of_platform()
+    assert "Unknown backend nonsense" in platform_error_message()
     monkeypatch.delenv("JAX_PLATFORMS")
-    assert lack_of_platform() is None
+    assert platform_error_message() is None
 
 
 def test_the_compilation_cache_is_bounded(tmp_path):

@@ -162,7 +162,7 @@ def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
     dispatch = Trainer.dispatch
 
     def interrupted(trainer, state, first, num_steps):
-        if trainer.task.perplexity == pretraining and first < step <= first + num_steps:
+        if trainer.task.has_perplexity == pretraining and first < step <= first + num_steps:
             signal.raise_signal(signal.SIGINT)
         return dispatch(trainer, state, first, num_steps)
 

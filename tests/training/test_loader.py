@@ -95,7 +95,7 @@ def test_streamed_is_resident_bit_for_bit():
 def test_devices_and_small_buffers_do_not_change_the_batches(num_devices, changes, monkeypatch):
     expected = run_alone()[1]  # cached: with the usual buffer, also as the first test
     monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
-    monkeypatch.setattr("tlite.training.loader.BUFFER_BYTES", 3 * 8 * 9 * 2)
+    monkeypatch.setattr("tlite.training.loader.MAX_BUFFER_BYTES", 3 * 8 * 9 * 2)
     trainer = streamed(num_devices, **changes)
     assert trainer.loader.max_steps_per_call == 3  # of a call
     np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], expected, atol=1e-5)

@@ -20,7 +20,7 @@ from tlite.errors import (
     CollectiveError,
     Interrupted,
     UserError,
-    lack_of_memory,
+    memory_error_message,
     printable,
     system_reason,
 )
@@ -135,9 +135,13 @@ def error_message(error: Exception) -> str | None:
         return ": ".join(map(str, filter(None, (error.filename, system_reason(error)))))
     if isinstance(error, RecursionError):
         return "the input is nested too deeply"
-    from tlite.distributed.devices import lack_of_platform
+    from tlite.distributed.devices import platform_error_message
 
-    return lack_of_memory(error) or distributed.peer_failure_message(error) or lack_of_platform()
+    return (
+        memory_error_message(error)
+        or distributed.peer_failure_message(error)
+        or platform_error_message()
+    )
 
 
 def print_error(message: object, code: int) -> None:

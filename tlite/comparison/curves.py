@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tlite.comparison.results import Results
 from tlite.comparison.summaries import RunSummary
-from tlite.comparison.tables import clipped
+from tlite.comparison.tables import shorten
 from tlite.pictures import LINE_STYLES, isolate_figures
 from tlite.pictures.labels import matplotlib_text
 
@@ -78,7 +78,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
     third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
     for style, run, steps, x, values in shown:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
-        axes.plot(x, mean, label=matplotlib_text(clipped(run.label, MAX_LEGEND)), **style)
+        axes.plot(x, mean, label=matplotlib_text(shorten(run.label, MAX_LEGEND)), **style)
         axes.fill_between(x, mean - band, mean + band, color=style["color"], alpha=alpha, lw=0)
         last, is_late = steps == run.last_validation, steps >= min(third, steps[-1])
         axes.plot(x[last], mean[last], "o", ms=5, color=style["color"])
@@ -104,11 +104,11 @@ def plot_differences(results: Results) -> Figure:
         half = difference.half_width
         axes.errorbar(difference.mean, row, xerr=half, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
-    labels = [matplotlib_text(clipped(run.label, MAX_LEGEND)) for run, _ in runs]
+    labels = [matplotlib_text(shorten(run.label, MAX_LEGEND)) for run, _ in runs]
     axes.set_yticks(range(len(runs)), labels)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     side = "left" if results.metric.lower else "right"
-    reference = matplotlib_text(clipped(results.reference.label, MAX_LEGEND))
+    reference = matplotlib_text(shorten(results.reference.label, MAX_LEGEND))
     axes.set_xlabel(f"difference from {reference} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure
@@ -120,7 +120,7 @@ def plot_speedups(results: Results) -> Figure:
     axes = figure.subplots()
     for style, entry in zip(cycle(LINE_STYLES), results.speedups, strict=False):
         x, y = [*entry.budgets], [*entry.budgets.values()]
-        label = matplotlib_text(clipped(entry.label, MAX_LEGEND))
+        label = matplotlib_text(shorten(entry.label, MAX_LEGEND))
         if entry.speedup and 0 < entry.speedup.value < np.inf:
             label += f": {entry.speedup.value:.2f}"
         axes.plot(x, y, marker="o", ms=5, label=label, **style)

@@ -21,9 +21,9 @@ from tlite.comparison.summaries import (
 from tlite.errors import UserError
 from tlite.training.metrics import ExampleScores, read_example_scores
 
-EXAMPLES_OF = {GENERATOR: "text", TRANSLATOR: "pairs"}
+EXAMPLE_NOUNS = {GENERATOR: "text", TRANSLATOR: "pairs"}
 """Name of a validation's examples, "texts" by default; those of a generator are one text."""
-FEW_SEEDS, FEW_BLOCKS = 5, 10
+RECOMMENDED_SEEDS, RECOMMENDED_BLOCKS = 5, 10
 
 
 class Results(NamedTuple):
@@ -78,8 +78,8 @@ def compare_runs(
     for index, p in zip(tested, holm([differences[i].p for i in tested]), strict=True):
         differences[index] = dataclasses.replace(differences[index], p_adjusted=p)
     pairs = [pair for pair in zip(runs, differences, strict=True) if pair[0] is not reference]
-    notes += [*filter(None, (_state(run, metric) for run in runs)), *warnings(runs)]
-    notes += _notes_on_numbers([(run, d) for run, d in pairs if d], reference)
+    notes += [*filter(None, (_progress_note(run, metric) for run in runs)), *warnings(runs)]
+    notes += _interval_notes([(run, d) for run, d in pairs if d], reference)
     conclusions = [conclude(run, reference, d, metric, smallest_effect) for run, d in pairs]
     entries = speedups(runs, reference, metric, match) if match else ()
     notes += fixed_decay_notes(entries, runs)
@@ -159,11 +159,11 @@ def _sample_sizes(run: RunSummary, difference: Difference) -> str:
     seeds = f"{one} and {other} seeds"
     if difference.method == "paired":
         seeds = f"{one} paired seeds" if one > 1 else "1 seed"
-    examples = "blocks" if difference.block > 1 else _examples_of(run)
+    examples = "blocks" if difference.block > 1 else _example_noun(run)
     return f"{seeds}, {difference.examples:,} {examples}" if difference.examples else seeds
 
 
-def _notes_on_numbers(
+def _interval_notes(
     pairs: Sequence[tuple[RunSummary, Difference]], reference: RunSummary
 ) -> list[str]:
     """Return what the intervals are for, and which numbers are to be read with care."""
@@ -171,7 +171,7 @@ def _notes_on_numbers(
         return []
     steps = {step for run, _ in pairs for step in common_steps(run, reference)}
     where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
-    by_example, name = [d for _, d in pairs if d.examples], _examples_of(reference)
+    by_example, name = [d for _, d in pairs if d.examples], _example_noun(reference)
     population = population_phrase(name) if by_example else f"the same {name}"
     notes = [
         f"compared at {where}, not at the best checkpoint, which the same validation has chosen",
@@ -179,24 +179,24 @@ def _notes_on_numbers(
     ]
     if (number := sum(d.p is not None for _, d in pairs)) > 1:
         notes.append(f"p-values are corrected for {number} differences (Holm)")
-    if (seeds := min(min(d.seeds) for _, d in pairs)) < FEW_SEEDS:
+    if (seeds := min(min(d.seeds) for _, d in pairs)) < RECOMMENDED_SEEDS:
         notes.append(
             f"{seeds} seeds are few: intervals are wide and depend on normal errors; "
-            f"use {FEW_SEEDS} or more"
+            f"use {RECOMMENDED_SEEDS} or more"
         )
-    if any(d.block > 1 and d.examples < FEW_BLOCKS for d in by_example):
+    if any(d.block > 1 and d.examples < RECOMMENDED_BLOCKS for d in by_example):
         notes.append(
-            f"fewer than {FEW_BLOCKS} blocks: the validation text is short for its correlations, "
-            "and intervals may be too narrow"
+            f"fewer than {RECOMMENDED_BLOCKS} blocks: the validation text is short for its "
+            "correlations, and intervals may be too narrow"
         )
     return notes
 
 
-def _examples_of(run: RunSummary) -> str:
-    return EXAMPLES_OF.get(run.experiment["kind"], "texts")
+def _example_noun(run: RunSummary) -> str:
+    return EXAMPLE_NOUNS.get(run.experiment["kind"], "texts")
 
 
-def _state(run: RunSummary, metric: Metric) -> str:
+def _progress_note(run: RunSummary, metric: Metric) -> str:
     """Return why a run failed, how far it is if it is not finished, else ""."""
     has_value = bool(run.values(metric))
     if run.failed:

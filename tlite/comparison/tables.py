@@ -162,16 +162,16 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
 def to_text(results: Results) -> str:
     """Return tables, conclusions and notes for a terminal."""
     tables = field_table(results), result_table(results), speedup_table(results)
-    parts = [*map(_aligned, tables)]
+    parts = [*map(_align_columns, tables)]
     parts += ["\n".join(results.conclusions), "\n".join(f"note: {n}" for n in results.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _aligned(table: Table) -> str:
+def _align_columns(table: Table) -> str:
     """Return the lines of a table; all columns but the first are aligned to the right."""
     lines = [""] * len(table)
     for index, column in enumerate(zip(*table, strict=True)):
-        cells = [*map(clipped, column)]
+        cells = [*map(shorten, column)]
         width = max(map(cell_len, cells))
         for row, cell in enumerate(cells):
             gap = " " * (width - cell_len(cell))
@@ -185,10 +185,10 @@ def to_markdown(results: Results) -> str:
     tables = field_table(results), result_table(results), speedup_table(results)
     for header, *rows in filter(None, tables):
         lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-        parts.append("\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines))
+        parts.append("\n".join(f"| {' | '.join(map(_escape_markdown, line))} |" for line in lines))
     sentences = [*results.conclusions, *(f"Note: {note}" for note in results.notes)]
     if sentences:
-        parts.append("\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences))
+        parts.append("\n".join(f"- {_escape_markdown(sentence)}" for sentence in sentences))
     return "\n\n".join(parts) + "\n"
 
 
@@ -221,14 +221,14 @@ def to_json(results: Results) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def clipped(text: str, length: int = MAX_CELL) -> str:
+def shorten(text: str, length: int = MAX_CELL) -> str:
     """Return a text on one line; of a longer one the beginning and the end."""
     text = re.sub(r"\s+", " ", text)
     half = (length - 1) // 2
     return text if len(text) <= length else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
 
 
-def _in_markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Return a text escaped for Markdown."""
     text = html.escape(re.sub(r"\s+", " ", text), quote=False)
     return re.sub(r"([\\|*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
@@ -247,10 +247,10 @@ def to_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
         for caption, content in pictures.values()
     )
     sections = {
-        "Results": _in_html(result_table(results)),
-        "Speedup": _in_html(speedup_table(results)),
-        "What differs between the configs": _in_html(field_table(results)),
-        "Notes": _list(results.notes),
+        "Results": _html_table(result_table(results)),
+        "Speedup": _html_table(speedup_table(results)),
+        "What differs between the configs": _html_table(field_table(results)),
+        "Notes": _html_list(results.notes),
         "Pictures": "".join(figures),
     }
     parts = [f"<h2>{name}</h2>{content}" for name, content in sections.items() if content]
@@ -258,16 +258,16 @@ def to_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{_list(results.conclusions)}{''.join(parts)}</body></html>\n"
+        f"<h1>{html.escape(title)}</h1>{_html_list(results.conclusions)}{''.join(parts)}</body></html>\n"
     )
 
 
-def _list(sentences: Sequence[str]) -> str:
+def _html_list(sentences: Sequence[str]) -> str:
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _in_html(table: Table) -> str:
+def _html_table(table: Table) -> str:
     rows = []
     for tag, line in zip(["th", *["td"] * len(table)], table, strict=False):
         rows.append("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line))

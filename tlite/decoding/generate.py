@@ -90,15 +90,15 @@ def stream(
     check_size("chunk_size", chunk_size if num_tokens > 0 else 1)
     stop_ids = _stop_ids(stop, model.config.vocabulary_size)
     options = DecodeOptions(rng, TracedPartial(sampler), stop_ids, tap and TracedPartial(tap))
-    window, length, dropped = _last_tokens(prompt, lengths, model.config)
-    _check(model.config, num_tokens, slide, options, length.shape)
+    window, length, dropped = _initial_window(prompt, lengths, model.config)
+    _check_options(model.config, num_tokens, slide, options, length.shape)
     longest = int(length.max())
     context, budget, pending = model.config.context, _cache_budget(model, length.shape), []
     chunks = plan_chunks(longest, num_tokens, context, chunk_size=chunk_size, budget=budget)
     capacity = chunks[0].capacity
     size = _prefill_size(longest - 1, length.size, capacity)
     arrays = jax.device_put((window, length, dropped))
-    state = _start(model, *arrays, options.tap, capacity=capacity, size=size)
+    state = _init_state(model, *arrays, options.tap, capacity=capacity, size=size)
     for chunk in chunks:
         tokens = pad_axis(state.tokens, chunk.capacity, axis=-1)
         state = state._replace(tokens=tokens, caches=grow_caches(state.caches, chunk.capacity))
@@ -165,7 +165,7 @@ class DecodeState(NamedTuple):
     has_ended: Bool[Array, "*batch"]  # after a stop token
 
 
-def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
+def _check_options(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
     """Raise a ValueError for an option out of its range, or a sampler of another shape."""
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
@@ -185,7 +185,7 @@ def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -
         raise ValueError(f"the sampler returns {shape}, not integers of shape {list(batch)}")
 
 
-def _last_tokens(prompt, lengths, config):
+def _initial_window(prompt, lengths, config):
     """Return the last `context` tokens of each prompt left-aligned, their number, and the rest's.
 
     In NumPy: each operation of JAX would be a program to compile.
@@ -230,9 +230,9 @@ def plan_chunks(
         budget: capacity from the start, if that many tokens come.
     """
     chunk_size, chunks, start = chunk_size or num_tokens, [], 0
-    capacity = _capacity(max(length + 1, min(length + num_tokens, budget)), context)
+    capacity = _round_capacity(max(length + 1, min(length + num_tokens, budget)), context)
     while start < num_tokens:
-        capacity = max(capacity, _capacity(min(length + start, context) + 1, context))
+        capacity = max(capacity, _round_capacity(min(length + start, context) + 1, context))
         slides = length + num_tokens > context == capacity
         count = min(num_tokens, start - start % chunk_size + chunk_size) - start
         if not slides:
@@ -242,7 +242,7 @@ def plan_chunks(
     return chunks
 
 
-def _capacity(length: int, context: int) -> int:
+def _round_capacity(length: int, context: int) -> int:
     """Return the cache capacity for `length` tokens: a multiple of an eighth to a quarter of it.
 
     Each step reads the whole cache, so unused capacity costs time; each capacity is a program to
@@ -314,7 +314,7 @@ def unroll_blocks(model):
 
 @partial(jax.jit, static_argnames=("capacity", "size"))
 @F.float32_products
-def _start(
+def _init_state(
     model,
     tokens: Int[Array, "*batch P"],
     length: Int[Array, "*batch"],
@@ -347,7 +347,7 @@ def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> D
         indices = start + jnp.arange(size)
         valid = indices < state.length[..., None] - 1
         positions = jnp.where(valid, state.dropped[..., None] + indices, PADDING)
-        return model.extend(tokens, caches, start, valid=valid, tap=_at(tap, positions))[1]
+        return model.extend(tokens, caches, start, valid=valid, tap=_tap_at(tap, positions))[1]
 
     chunks = jnp.minimum(-(-count // size), full) if rest else -(-count // size)
     read_chunk = lambda index, caches: read(index * size, size, caches)  # noqa: E731
@@ -356,7 +356,7 @@ def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> D
     return state._replace(caches=caches, must_refill=jnp.array(False))
 
 
-def _at(tap: TracedPartial | None, positions: Int[Array, "*batch T"]) -> F.Tap:
+def _tap_at(tap: TracedPartial | None, positions: Int[Array, "*batch T"]) -> F.Tap:
     """Return a model's tap that calls `tap` with the positions of the tokens."""
     return F.no_tap if tap is None else lambda name, value: tap(name, value, positions)
 
@@ -381,13 +381,13 @@ def _decode(
         index, state, written = carry
         last = state.length - 1
         tokens = jnp.take_along_axis(state.tokens, last[..., None], axis=-1)
-        tap = _at(options.tap, (state.dropped + last)[..., None])
+        tap = _tap_at(options.tap, (state.dropped + last)[..., None])
         logits, caches = model.extend(tokens, state.caches, last, tap=tap)
         rng = jax.random.fold_in(options.rng, start + index)
         token = _sample(options.sampler, rng, logits[..., 0, :], state.tokens, state.length)
         token = token.astype(written.dtype)
         ended = state.has_ended | jnp.isin(token, options.stop)
-        state = _append(state._replace(caches=caches, has_ended=ended), token, slide)
+        state = _append_token(state._replace(caches=caches, has_ended=ended), token, slide)
         return index + 1, state, written.at[index].set(jnp.where(ended, PADDING, token))
 
     def refill_and_step(carry):
@@ -413,7 +413,9 @@ def _sample(sampler: Sampler, rng, logits, tokens, length):
     return sampler(rng, logits, tokens=jnp.where(is_text, tokens, PADDING))
 
 
-def _append(state: DecodeState, token: Int[Array, "*batch"], slide: int | None) -> DecodeState:
+def _append_token(
+    state: DecodeState, token: Int[Array, "*batch"], slide: int | None
+) -> DecodeState:
     """Append a token to each row that has not ended; a full window first drops `slide` tokens."""
     capacity, active = state.tokens.shape[-1], ~state.has_ended
     window, must_refill = (state.tokens, state.length, state.dropped), state.must_refill

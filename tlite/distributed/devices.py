@@ -48,7 +48,7 @@ def prune_cache(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
                 os.unlink(path)
 
 
-def lack_of_platform() -> str | None:
+def platform_error_message() -> str | None:
     """Return a message if JAX, imported already, lacks the platform that JAX_PLATFORMS names."""
     platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     if platforms and jax:

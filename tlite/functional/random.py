@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, UInt32
 
 
-def check_typed(rng: Key[Array, "*batch"]) -> None:
+def check_typed_key(rng: Key[Array, "*batch"]) -> None:
     """Raise a TypeError for a key of `jax.random.PRNGKey`, whose two words would be two keys."""
     if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
         raise TypeError(f"rng has dtype {rng.dtype}: make typed keys by jax.random.key(seed)")
@@ -23,7 +23,7 @@ def fold_in(
     """
     if rng is None:
         return None
-    check_typed(rng)
+    check_typed_key(rng)
     fold = jax.random.fold_in
     for _ in range(rng.ndim):
         fold = jax.vmap(fold, in_axes=(0, None))
@@ -40,7 +40,7 @@ def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     Raises:
         TypeError: the keys are not typed (`jax.random.key`).
     """
-    check_typed(rng)
+    check_typed_key(rng)
     words = jax.random.key_data(rng)
     first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
     index = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)

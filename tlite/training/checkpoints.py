@@ -34,7 +34,7 @@ from tlite.errors import (
     UserError,
     disk_errors,
     first_line,
-    lack_of_memory,
+    memory_error_message,
     system_reason,
     write_error,
 )
@@ -155,7 +155,7 @@ class Checkpoints(contextlib.AbstractContextManager):
                 writer.close()
             with contextlib.suppress(OSError):
                 self._remove_unfinished()
-            is_final = isinstance(error, UserError) or lack_of_memory(error)
+            is_final = isinstance(error, UserError) or memory_error_message(error)
             if is_final or not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
             raise write_error(self.folder, error) from error  # TensorStore raises all three

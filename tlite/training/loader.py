@@ -2,7 +2,7 @@
 
 A batch is a function of (seed, step, row) alone, so that a resumed run sees the same batches.
 One call of the compiled program trains several steps: `batches(step, num_steps)` returns the arrays
-that it needs; inside the program `at_step` selects those of a step, and `map_micro_batches` those
+that it needs; inside the program `at_step` selects those of a step, and `bind_micro_batches` those
 of a micro-batch.
 """
 
@@ -21,14 +21,14 @@ from jaxtyping import Array, Int, Key, PyTree
 from tlite.training.config import TrainingConfig
 from tlite.training.sharding import FSDP, DataParallel, replicate
 
-BUFFER_BYTES = 2**24  # of the batches of one call
-MAX_STEPS = 1000  # of one call
+MAX_BUFFER_BYTES = 2**24  # of the batches of one call
+MAX_STEPS_PER_CALL = 1000  # of one call
 
 
 class Loader(abc.ABC):
     """A `Trainer`'s source of batches."""
 
-    max_steps_per_call: int = MAX_STEPS
+    max_steps_per_call: int = MAX_STEPS_PER_CALL
     arrays: PyTree = ()
     """Arrays that stay on the devices between calls."""
     specs: PyTree = PartitionSpec()
@@ -47,7 +47,7 @@ class Loader(abc.ABC):
         return data
 
     @abc.abstractmethod
-    def map_micro_batches(
+    def bind_micro_batches(
         self,
         function: Callable[[PyTree, Int[Array, "B"]], PyTree],
         task: Any,
@@ -75,7 +75,7 @@ class DeviceDataset(Loader):
     def batches(self, step: int, num_steps: int) -> Any:
         return self.arrays
 
-    def map_micro_batches(self, function, task, config, strategy, data, rng, step):
+    def bind_micro_batches(self, function, task, config, strategy, data, rng, step):
         # Each device draws the whole batch, which costs next to nothing, and takes its rows.
         number, size = config.gradient_accumulation_steps, config.batch_size
 
@@ -120,13 +120,13 @@ class PrefetchingLoader(Loader):
         read: Callable[[int, int, slice], PyTree],
         config: TrainingConfig,
         mesh: Mesh,
-        max_steps: int = MAX_STEPS,
+        max_steps: int = MAX_STEPS_PER_CALL,
     ):
         self._read, self._config = read, config
         example = read(config.seed, 0, slice(0, 1))
         sizes = config.seeds, config.gradient_accumulation_steps, config.batch_size
         step_bytes = sum(a.nbytes for a in jax.tree.leaves(example)) * int(np.prod(sizes))
-        self.max_steps_per_call = int(max(1, min(max_steps, BUFFER_BYTES // step_bytes)))
+        self.max_steps_per_call = int(max(1, min(max_steps, MAX_BUFFER_BYTES // step_bytes)))
         self._axes = config.seeds, self.max_steps_per_call, *sizes[1:]
         sharding = NamedSharding(mesh, self.specs)
         self.shapes = jax.tree.map(
@@ -189,7 +189,7 @@ class PrefetchingLoader(Loader):
     def at_step(self, data: PyTree, index: Any) -> PyTree:
         return jax.tree.map(lambda a: a[:, index], data)
 
-    def map_micro_batches(self, function, task, config, strategy, data, rng, step):
+    def bind_micro_batches(self, function, task, config, strategy, data, rng, step):
         def apply_to_rows(index):
             rows, size = jax.tree.map(lambda a: a[index], data), config.batch_size
             batch = strategy.constrain_batch(task.unpack_rows(rows))

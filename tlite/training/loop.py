@@ -202,7 +202,7 @@ class MetricsWriter:
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
         rate, first, lines = examples * self.tokens_per_example / seconds, step - len(finite), []
         # Other training losses are not cross-entropies; a validation's loss always is.
-        has_perplexity = self.trainer.task.perplexity and config.loss == CrossEntropy()
+        has_perplexity = self.trainer.task.has_perplexity and config.loss == CrossEntropy()
         for i, is_finite in enumerate(finite):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
@@ -232,7 +232,7 @@ class MetricsWriter:
         """Write the line of a validation and keep its score; return the loss, infinite if null."""
         config, line = self.trainer.config, {"step": step, "split": "validation"}
         alive = np.array([i not in self.diverged for i in range(config.seeds)])
-        line |= summarize_seeds(means, self.trainer.task.perplexity, alive)
+        line |= summarize_seeds(means, self.trainer.task.has_perplexity, alive)
         line = distributed.broadcast_from_process0(lambda: line)
         self.file.write([line])
         self.scores[step] = validation_score(config, line)

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
+from tlite.errors import OutOfMemory, UserError, first_line, memory_error_message
 from tlite.models.parameters import is_stacked, shape_in_block
 from tlite.training.config import TrainingConfig
 
@@ -232,7 +232,7 @@ def out_of_memory(what: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not lack_of_memory(error):
+        if not memory_error_message(error):
             raise
         reason = first_line(error)
         raise OutOfMemory(f"not enough memory for {what} ({reason}): make it smaller") from error

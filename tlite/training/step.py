@@ -56,7 +56,7 @@ class Task(NamedTuple):
     ...}; names that begin with aux_ are added to the loss, times `aux_weight`."""
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums of each example: arrays whose first axis is B"""
-    perplexity: bool = False
+    has_perplexity: bool = False
     """True if exp(cross-entropy) is a perplexity: the mean is over tokens."""
     buckets: Buckets | None = None
     """Replaces `draw` if batches have different shapes."""
@@ -122,10 +122,12 @@ def train_step(
     noise = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
     rng = fold_in(state.key, BATCH)
-    gradient_of_micro_batch = loader.map_micro_batches(
+    gradient_of_micro_batch = loader.bind_micro_batches(
         gradient_of, task, config, strategy, data, rng, step
     )
-    accumulated = sum_over(gradient_of_micro_batch, config.gradient_accumulation_steps)
+    accumulated = sum_over_micro_batches(
+        gradient_of_micro_batch, config.gradient_accumulation_steps
+    )
     gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     state, norm_metrics = apply_gradient(config, state, gradient, step)
@@ -183,7 +185,9 @@ def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[
     return sums["loss"][0] + config.aux_weight * aux, sums
 
 
-def sum_over(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:
+def sum_over_micro_batches(
+    function: Callable[[Int[Array, ""] | int], PyTree], number: int
+) -> PyTree:
     """Return function(0) + ... + function(number - 1), computed in turn."""
     if number == 1:
         return function(0)

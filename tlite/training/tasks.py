@@ -85,7 +85,7 @@ def text_task(
         return rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)
 
     init = lambda rng: make_model(config, rng=rng)  # noqa: E731
-    return Task(init, draw or sample, loss, evaluate, perplexity=True, unpack_rows=unpack_rows)
+    return Task(init, draw or sample, loss, evaluate, has_perplexity=True, unpack_rows=unpack_rows)
 
 
 def generator_task(config: GeneratorConfig, *, end_id: int | None = None) -> Task:

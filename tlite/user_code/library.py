@@ -32,14 +32,14 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     module, name = value.__module__, value.__qualname__
     if "<locals>" not in name:
         reference = {"kind": "library", "name": f"{_public_module(module, name)}.{name}"}
-        if _find(reference["name"]) is not value:
+        if _import_function(reference["name"]) is not value:
             raise ValueError(f"{name} of {module} is not found under its name")
         return reference
     factory_name = name.partition(".<locals>")[0]
     factory = getattr(importlib.import_module(module), factory_name)
     try:
-        cells, names = _cells(value), inspect.signature(factory).parameters
-        kwargs = {n: _describe(cells[n]) for n in names if n in cells}
+        cells, names = _closure_values(value), inspect.signature(factory).parameters
+        kwargs = {n: _describe_argument(cells[n]) for n in names if n in cells}
         reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
         again = find_library_code(reference)
         is_same = _comparable(again) == _comparable(value)
@@ -62,7 +62,7 @@ def find_library_code(reference: Any) -> Callable:
     if not isinstance(reference, dict) or reference.get("kind") != "library":
         raise ValueError(f"expected a library's function, not {reference!r:.80}")
     name = reference.get("name")
-    function = _find(name)
+    function = _import_function(name)
     if "args" not in reference:
         return function
     if not any(part in name for part in FACTORIES):
@@ -80,7 +80,7 @@ def find_library_code(reference: Any) -> Callable:
     return result
 
 
-def _find(path: Any) -> Callable:
+def _import_function(path: Any) -> Callable:
     parts = path.split(".") if isinstance(path, str) else []
     is_inside = any(f"{path}.".startswith(f"{library}.") for library in LIBRARIES)
     if not parts or not is_inside or any(part.startswith("_") for part in parts):
@@ -115,11 +115,11 @@ def _public_module(module: str, name: str) -> str:
     return module
 
 
-def _describe(value: Any) -> Any:
+def _describe_argument(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_describe(each) for each in value]
+        return [_describe_argument(each) for each in value]
     if is_library_code(value):
         return describe_library_code(value)
     if hasattr(value, "item") and getattr(value, "size", 2) == 1:
@@ -130,8 +130,8 @@ def _describe(value: Any) -> Any:
 def describe_arguments(values: Any) -> Any:
     """Return positional or keyword arguments as JSON."""
     if isinstance(values, dict):
-        return {name: _describe(value) for name, value in values.items()}
-    return [_describe(value) for value in values]
+        return {name: _describe_argument(value) for name, value in values.items()}
+    return [_describe_argument(value) for value in values]
 
 
 def find_arguments(values: Any) -> Any:
@@ -147,7 +147,7 @@ def find_arguments(values: Any) -> Any:
     return [find(value) for value in values]
 
 
-def _cells(function: Any) -> dict[str, Any]:
+def _closure_values(function: Any) -> dict[str, Any]:
     """Return the values of a closure by name; those that a branch has left unset are left out."""
     cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -163,5 +163,5 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_comparable(each) for each in value]
     if isinstance(value, FunctionType):
-        return [value.__code__, _comparable(_cells(value))]
+        return [value.__code__, _comparable(_closure_values(value))]
     return value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value

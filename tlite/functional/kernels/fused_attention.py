@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from tlite.functional.kernels.mixed_attention import rounded_definition
+from tlite.functional.kernels.mixed_attention import rounded_attention
 from tlite.functional.layers import Tap, no_tap
 
 
@@ -24,7 +24,7 @@ def fused_attention(
     unused weights are eliminated. With `tap` the definition runs instead, on rounded inputs.
     `is_causal`: `mask` is exactly the causal mask within `window` keys (0: all); it is not read.
     """
-    output, weights = rounded_definition(query, key, value, mask, tap)
+    output, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
         return output, weights
     *batch, length, head_dim = query.shape

@@ -24,7 +24,7 @@ def mixed_attention(
     Under `jit`, unused weights are eliminated. With `tap` the definition runs instead, on inputs
     that are rounded to bfloat16.
     """
-    output, weights = rounded_definition(query, key, value, mask, tap)
+    output, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
         return output, weights
     mask = jnp.ones((1, 1), bool) if mask is None else mask
@@ -36,7 +36,7 @@ def mixed_attention(
     return computed.astype(value.dtype).reshape(output.shape), weights
 
 
-def rounded_definition(query, key, value, mask, tap):
+def rounded_attention(query, key, value, mask, tap):
     """Return the definition's output and weights of inputs rounded to bfloat16."""
     query, key, value = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
     return scaled_dot_product_attention(query, key, value, mask, tap=tap)
