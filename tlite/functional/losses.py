@@ -1,7 +1,7 @@
 """Losses of logits (..., V) and integer targets (...): one value for each target, in nats.
 
-A target below 0 is ignored: its loss is 0. A target of V or more is an error; under `jit`, where it
-has no value yet, its loss is NaN. 16-bit logits are summed in float32.
+A target below 0 is ignored: its loss is 0. A target of V or more is an error; under `jit`, which
+can't check values, its cross-entropy is NaN. 16-bit logits are summed in float32.
 
 `cross_entropy` and `accuracy` return pairs (sum, count), which are divided once at the end:
 padding, partial batches, gradient accumulation and several devices then give the same number.
@@ -29,10 +29,10 @@ def token_cross_entropy(
     """
     check_tokens(targets, logits.shape[-1], padding=True)
     logits = widen(logits)
-    chosen = jnp.take_along_axis(logits, jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
+    logit = jnp.take_along_axis(logits, jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
     if isinstance(smoothing, Array) or smoothing:
-        chosen = (1 - smoothing) * chosen + smoothing * logits.mean(-1)
-    return jnp.where(targets < 0, 0, jax.nn.logsumexp(logits, axis=-1) - chosen)
+        logit = (1 - smoothing) * logit + smoothing * logits.mean(-1)
+    return jnp.where(targets < 0, 0, jax.nn.logsumexp(logits, axis=-1) - logit)
 
 
 def z_loss(
@@ -80,14 +80,16 @@ def accuracy(
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * [argmax(logits) = target], sum of weights); 0 for a target below 0.
+    """(sum of weight * [argmax(logits) = target], sum of weights); weights are 1 by default.
+
+    A target below 0 has weight 0.
 
     Raises:
         ValueError: a target is V or more; under `jit` it counts as wrong.
     """
     check_tokens(targets, logits.shape[-1], padding=True)
-    right = (logits.argmax(-1) == targets).astype(jnp.promote_types(logits.dtype, jnp.float32))
-    return weighted_sum(right, targets, weights)
+    correct = (logits.argmax(-1) == targets).astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return weighted_sum(correct, targets, weights)
 
 
 def weighted_sum(
@@ -96,8 +98,8 @@ def weighted_sum(
     weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(sum of weight * value, sum of weights); value and weight of a target below 0 are 0."""
-    counted = targets >= 0
+    is_target = targets >= 0
     if weights is None:
-        return jnp.where(counted, values, 0).sum(), counted.sum().astype(values.dtype)
-    weights = jnp.where(counted, weights, 0)
+        return jnp.where(is_target, values, 0).sum(), is_target.sum().astype(values.dtype)
+    weights = jnp.where(is_target, weights, 0)
     return (weights * values).sum(), weights.sum()

@@ -34,14 +34,14 @@ INIT, BATCH, DROPOUT, INIT_BY_NAME = range(4)  # folded into a seed's key, one f
 
 
 class Buckets(NamedTuple):
-    """Batches of several shapes, numbered by micro-batch."""
+    """Batches of several shapes; the batches of a shape are a bucket."""
 
     choose: Callable[[Any, Key[Array, ""], Int[Array, ""]], Int[Array, ""]]
-    """data, key, number -> index of the shape"""
+    """data, key, index of the micro-batch in the run -> index of its bucket"""
     draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
-    """for each shape: data, key, number -> batch"""
+    """for each bucket: data, key, index of the micro-batch in the run -> batch"""
     multiple_of: int = 1
-    """Number of devices that divides every batch."""
+    """Every batch size is a multiple of this number of devices."""
 
 
 class Task(NamedTuple):
@@ -57,7 +57,7 @@ class Task(NamedTuple):
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums of each example: arrays whose first axis is B"""
     has_perplexity: bool = False
-    """True if exp(cross-entropy) is a perplexity: the mean is over tokens."""
+    """True if the loss is a mean over tokens, so that exp(loss) is a perplexity."""
     buckets: Buckets | None = None
     """Replaces `draw` if batches have different shapes."""
     unpack_rows: Callable[[Any], Any] = lambda rows: rows
@@ -67,23 +67,24 @@ class Task(NamedTuple):
 def init_parameters(
     init: Callable[[Key[Array, ""]], Any], config: TrainingConfig, key: Key[Array, ""]
 ) -> dict[str, Array]:
-    """Return the initial parameters of a seed by name, those of low-rank updates too.
+    """Return the initial parameters of a seed by name, with those of low-rank updates.
 
     Args:
         init: key -> model
     """
     arrays = named_arrays(init(fold_in(key, INIT)))
-    by_name = fold_in(key, INIT_BY_NAME)
+    key_by_name = fold_in(key, INIT_BY_NAME)
     for inits in find_inits(config, arrays).values():
-        arrays = draw_initial_values(arrays, by_name, inits)
+        arrays = draw_initial_values(arrays, key_by_name, inits)
     low_rank = config.low_rank
-    return arrays | (init_low_rank(low_rank, arrays, by_name) if low_rank else {})
+    return arrays | (init_low_rank(low_rank, arrays, key_by_name) if low_rank else {})
 
 
 class TrainState(NamedTuple):
-    """State of one seed, or with a leading axis of all; parameters are arrays by name."""
+    """State of one seed; of several seeds if every array has a leading axis for them."""
 
     parameters: dict[str, Float[Array, "..."]]
+    """Arrays by name, the frozen ones too."""
     optimizer: PyTree[Array]
     key: Key[Array, "*replicas"]
     learning_rate: Float[Array, "*replicas"]
@@ -95,13 +96,14 @@ class TrainState(NamedTuple):
 def update_ema(
     decay: float, ema: dict[str, Array], trained: dict[str, Array], step: Int[Array, ""]
 ) -> dict[str, Array]:
-    """Return the average after update `step` (from 0).
+    """Return the moving average of the parameters after update `step` (counted from 0).
 
-    a_t = a_(t-1) + (1 - d) / (1 - d^t) (theta_t - a_(t-1)) with t = step + 1 is Adam's bias
-    correction (Kingma and Ba 2015) of an average that starts at 0: a_1 = theta_1, and a_0 is lost.
+    a_t = a_(t-1) + (1 - d) / (1 - d^t) (theta_t - a_(t-1)) with t = step + 1. This is an average
+    that starts at 0, with Adam's bias correction (Kingma and Ba 2015): a_1 = theta_1, whatever the
+    initial values are.
     """
     weight = (1 - decay) / -jnp.expm1((step + 1) * math.log(decay))
-    return {name: a + weight * (trained[name] - a) for name, a in ema.items()}
+    return {name: mean + weight * (trained[name] - mean) for name, mean in ema.items()}
 
 
 def train_step(
@@ -114,21 +116,22 @@ def train_step(
     data: Any,
     step: Int[Array, ""],
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
-    """Update on the batch of (key, step); return the new state and the means of the losses.
+    """Update on the batch of `step`; return the new state, and mean losses and norms by name.
 
     Sums over all examples are divided by their count once, at the end, so the result does not
     depend on the number of devices or micro-batches.
     """
-    noise = fold_in(fold_in(state.key, DROPOUT), step)
-    gradient_of = partial(batch_gradient, task, config, to_model, strategy, state, noise)
-    rng = fold_in(state.key, BATCH)
+    dropout_key = fold_in(fold_in(state.key, DROPOUT), step)
+    gradient_of_batch = partial(
+        batch_gradient, task, config, to_model, strategy, state, dropout_key
+    )
+    batch_key = fold_in(state.key, BATCH)
     gradient_of_micro_batch = loader.bind_micro_batches(
-        gradient_of, task, config, strategy, data, rng, step
+        gradient_of_batch, task, config, strategy, data, batch_key, step
     )
-    accumulated = sum_over_micro_batches(
-        gradient_of_micro_batch, config.gradient_accumulation_steps
+    gradient, sums = strategy.psum(
+        sum_over_micro_batches(gradient_of_micro_batch, config.gradient_accumulation_steps)
     )
-    gradient, sums = strategy.psum(accumulated)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     state, norm_metrics = apply_gradient(config, state, gradient, step)
     return state, {name: total / count for name, (total, count) in sums.items()} | norm_metrics
@@ -140,16 +143,17 @@ def batch_gradient(
     to_model: Callable[[dict[str, Array]], Any],
     strategy: DataParallel | FSDP,
     state: TrainState,
-    noise: Key[Array, ""],
+    dropout_key: Key[Array, ""],
     batch: Any,
-    examples: Int[Array, "B"],
+    example_indices: Int[Array, "B"],
 ) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
     """Return the sums of gradient and losses over this device's rows of a batch.
 
     Args:
-        noise: key of dropout, folded with the index of each example in the update (`examples`).
+        dropout_key: folded with the index of each example.
+        example_indices: indices of the batch's rows among the examples of the update.
     """
-    keys = jax.vmap(partial(fold_in, noise))(examples)
+    keys = jax.vmap(partial(fold_in, dropout_key))(example_indices)
 
     def objective(trained):
         return total_loss(task, config, to_model(parameters | trained), batch, keys)
@@ -164,21 +168,21 @@ def batch_gradient(
 def apply_gradient(
     config: TrainingConfig, state: TrainState, gradient: dict[str, Array], step: Int[Array, ""]
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
-    """Return the state after the update with a gradient, and norms if they are logged."""
+    """Return the state after an update by this gradient, and norms if they are logged."""
     trained = select_trainable(config, state.parameters)
     rate = state.learning_rate * schedule(config, step)
-    updates, slots = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
-    after = optax.apply_updates(trained, updates)
-    ema = state.ema and update_ema(config.ema, state.ema, after, step)
+    updates, optimizer = make_optimizer(config, rate).update(gradient, state.optimizer, trained)
+    updated = optax.apply_updates(trained, updates)
+    ema = state.ema and update_ema(config.ema, state.ema, updated, step)
     norm_metrics = norms(gradient, updates, trained) if config.log_norms else {}
-    parameters = state.parameters | after
-    return TrainState(parameters, slots, state.key, state.learning_rate, ema), norm_metrics
+    parameters = state.parameters | updated
+    return state._replace(parameters=parameters, optimizer=optimizer, ema=ema), norm_metrics
 
 
 def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[Array, dict]:
-    """Return the sum of the loss, with the scalars that layers add, and all sums by name.
+    """Return the summed loss with the scalars that layers add, and (sum, count) by name.
 
-    The matrices of the model, into which low-rank updates are merged, are cast first.
+    The model's matrices are cast to the config's precision here, after low-rank updates are merged.
     """
     sums = task.loss(with_precision(model, config.precision), batch, keys, config.loss)
     aux = sum(total for name, (total, _) in sums.items() if name.startswith("aux_"))
@@ -186,29 +190,29 @@ def total_loss(task: Task, config: TrainingConfig, model, batch, keys) -> tuple[
 
 
 def sum_over_micro_batches(
-    function: Callable[[Int[Array, ""] | int], PyTree], number: int
+    function: Callable[[Int[Array, ""] | int], PyTree], num_micro_batches: int
 ) -> PyTree:
-    """Return function(0) + ... + function(number - 1), computed in turn."""
-    if number == 1:
+    """Return function(0) + ... + function(num_micro_batches - 1), computed one after the other."""
+    if num_micro_batches == 1:
         return function(0)
     function = jax.jit(function, inline=True)  # traced once, for its shapes and in the loop
     shapes = jax.eval_shape(function, 0)
     return jax.lax.fori_loop(
         0,
-        number,
+        num_micro_batches,
         lambda index, total: jax.tree.map(jnp.add, total, function(index)),
         jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes),
     )
 
 
 def norms(gradient: PyTree, updates: PyTree, parameters: PyTree) -> dict[str, Float[Array, ""]]:
-    """Return Euclidean norms over all trained arrays.
+    """Return Euclidean norms over all trained arrays, by the name of their metric.
 
-    |g| before clipping, |theta| before the update u, and the update ratio |u| / |theta|.
+    They are |g| before clipping, |theta| before the update u, and the ratio |u| / |theta|.
     """
-    length = optax.tree.norm(parameters)
+    parameter_norm = optax.tree.norm(parameters)
     return {
         "gradient_norm": optax.tree.norm(gradient),
-        "parameter_norm": length,
-        "update_ratio": optax.tree.norm(updates) / length,
+        "parameter_norm": parameter_norm,
+        "update_ratio": optax.tree.norm(updates) / parameter_norm,
     }

@@ -14,7 +14,9 @@ from tlite.functional.kernels.matmul import product, transpose
 from tlite.functional.kernels.mixed_attention import flatten_heads
 from tlite.functional.layers import bind_supported_kwargs, no_tap, soft_cap, widen
 
-NUM_RANGES = 8  # each is compiled separately; (1 + 1 / NUM_RANGES) / 2 of the T^2 products remain
+NUM_RANGES = 8
+"""Largest number of key ranges, each compiled separately. Without a window (1 + 1 / NUM_RANGES) / 2
+of the T^2 products of queries and keys are computed."""
 
 
 def chunked_causal_attention(
@@ -23,59 +25,61 @@ def chunked_causal_attention(
     """Return `attention`, computed in chunks of `query_chunk_size` queries where it is causal.
 
     As in FlashAttention (Dao et al. 2022, section 3.1 and appendix B), the forward pass saves the
-    output and log-sum-exp of each query, and the backward pass recomputes the weights. Chunks are
-    grouped into at most `NUM_RANGES` static key ranges, which skip keys after the last query of
-    their chunks and before the window of the first.
+    output and log-sum-exp of each query, and the backward pass recomputes the weights. Consecutive
+    chunks share a static range of keys, from the window of their first query to their last query.
 
     Args:
-        attention: definition (query, key, value, mask) -> (output, weights), which computes the
-            weights (under `jit` only if they are used) and calls that are not causal or tapped.
+        attention: function (query, key, value, mask) -> (output, weights). It computes the weights
+            (under `jit` only if they are used), and the outputs too of a call that has a tap or is
+            not causal.
         operand_dtype: dtype to which operands of products are rounded; None: no rounding.
 
     Returns:
-        A function like `attention`. With `is_causal` its mask must be exactly the causal mask
-        within `window` keys (0: all).
+        A function like `attention` with the arguments `is_causal` and `window`. If `is_causal`, its
+        mask must be exactly the causal mask within `window` keys (0: all).
     """
 
     def call(
         query, key, value, mask=None, *,
         scale=None, softcap=None, bias=None, is_causal=False, window=0, tap=no_tap,
     ):  # fmt: skip
-        required = {"scale": scale, "softcap": softcap, "bias": bias}
-        definition = bind_supported_kwargs(attention, required, tap=tap)
-        output, weights = definition(query, key, value, mask)
+        options = {"scale": scale, "softcap": softcap, "bias": bias}
+        bound_attention = bind_supported_kwargs(attention, options, tap=tap)
+        reference, weights = bound_attention(query, key, value, mask)
         if not is_causal or tap is not no_tap:
-            return output, weights
-        *batch, length, head_dim = query.shape
+            return reference, weights
+        *batch_shape, length, head_dim = query.shape
         query = widen(query) * (1 / math.sqrt(head_dim) if scale is None else scale)
         if bias is not None:
             bias = jnp.broadcast_to(bias, (*bias.shape[:-2], length, key.shape[-2]))
         chunk_size = min(query_chunk_size, length)
-        spec = _ChunkSpec(chunk_size, window, softcap, tuple(batch), operand_dtype)
-        computed = _attention(spec, *flatten_heads(query, widen(key), widen(value)), bias)
-        return computed.astype(value.dtype).reshape(output.shape), weights
+        spec = _ChunkSpec(chunk_size, window, softcap, tuple(batch_shape), operand_dtype)
+        output = _attention(spec, *flatten_heads(query, widen(key), widen(value)), bias)
+        return output.astype(value.dtype).reshape(reference.shape), weights
 
     return call
 
 
 class _ChunkSpec(NamedTuple):
+    """Settings of `_attention` that are not arrays."""
+
     chunk_size: int
     window: int
     softcap: float | None
-    batch: tuple[int, ...]
+    batch_shape: tuple[int, ...]
     operand_dtype: DTypeLike | None
 
     def key_ranges(self, length: int) -> Iterator[tuple[slice, slice]]:
-        """Yield slices of chunks, and of the keys that queries of these chunks attend to."""
+        """Yield (chunks, keys): a slice of consecutive chunks, and of the keys they attend to."""
         num_chunks = math.ceil(length / self.chunk_size)
-        size = max(math.ceil(num_chunks / NUM_RANGES), 2)
-        for first in range(0, num_chunks, size):
-            chunks = slice(first, min(first + size, num_chunks))
+        range_size = max(math.ceil(num_chunks / NUM_RANGES), 2)
+        for first in range(0, num_chunks, range_size):
+            chunks = slice(first, min(first + range_size, num_chunks))
             start = max(first * self.chunk_size - self.window + 1, 0) if self.window else 0
             yield chunks, slice(start, min(chunks.stop * self.chunk_size, length))
 
     def chunks(self, indices: slice, keys: slice, queries, biases):
-        """Return the first position, queries and bias of each chunk in a range."""
+        """Return position of the first query, queries, and bias of each chunk in a slice."""
         starts = self.chunk_size * jnp.arange(indices.start, indices.stop)
         return starts, queries[indices], None if biases is None else biases[indices][..., keys]
 
@@ -89,7 +93,7 @@ class _ChunkSpec(NamedTuple):
         """Return Q K^T with softcap and bias; -1e30 where a query does not attend to a key."""
         scores = products if self.softcap is None else soft_cap(products, self.softcap)
         if bias is not None:
-            biased = scores.reshape(*self.batch, *scores.shape[-2:]) + bias
+            biased = scores.reshape(*self.batch_shape, *scores.shape[-2:]) + bias
             scores = biased.reshape(scores.shape)
         query_positions = start + jnp.arange(self.chunk_size)[:, None]
         distances = query_positions - first_key - jnp.arange(scores.shape[-1])
@@ -98,7 +102,7 @@ class _ChunkSpec(NamedTuple):
 
 
 def _join(chunks: Sequence[Array], length: int) -> Array:
-    """Invert `_ChunkSpec.split` for the chunks of all key ranges."""
+    """Undo `_ChunkSpec.split`, given the chunks of each key range."""
     x = jnp.moveaxis(jnp.concatenate(chunks), 0, -3)
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
 
@@ -143,19 +147,19 @@ def _backward(spec: _ChunkSpec, residuals, d_output):
         d_key, d_value = d_key.at[:, keys].set(sums[0]), d_value.at[:, keys].set(sums[1])
         d_queries.append(d_query)
         if bias is not None:
-            skipped = (keys.start, length - keys.stop)
-            d_biases.append(jnp.pad(d_bias, [(0, 0)] * (d_bias.ndim - 1) + [skipped]))
+            skipped_keys = (keys.start, length - keys.stop)
+            d_biases.append(jnp.pad(d_bias, [(0, 0)] * (d_bias.ndim - 1) + [skipped_keys]))
     return _join(d_queries, length), d_key, d_value, _join(d_biases, length) if d_biases else None
 
 
 def _backward_chunk(spec: _ChunkSpec, first_key: int, key, value, sums, inputs):
-    """W = exp(S - l); dS goes back through bias and softcap."""
+    """W = exp(S - l); `jax.vjp` takes dS back through bias and softcap to products and bias."""
     (start, query, bias), logsumexp, d_output, output_dot = inputs
     products = product("ntk,nsk->nts", query, key)
-    scores, pull_back = jax.vjp(partial(spec.scores, start, first_key), products, bias)
+    scores, scores_vjp = jax.vjp(partial(spec.scores, start, first_key), products, bias)
     weights = jnp.exp(scores - logsumexp)
     d_weights = product("ntv,nsv->nts", d_output, value)
-    d_products, d_bias = pull_back(weights * (d_weights - output_dot))
+    d_products, d_bias = scores_vjp(weights * (d_weights - output_dot))
     d_products, weights = d_products.astype(key.dtype), weights.astype(key.dtype)
     d_key = sums[0] + product("nst,ntk->nsk", transpose(d_products), query)
     d_value = sums[1] + product("nst,ntv->nsv", transpose(weights), d_output)

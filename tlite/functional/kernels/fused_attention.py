@@ -20,18 +20,21 @@ def fused_attention(
 ) -> tuple[Float[Array, "*batch T K"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V by `jax.nn.dot_product_attention`, with bfloat16 operands.
 
-    On a GPU the T S weights are never in memory (FlashAttention, Dao et al. 2022). Under `jit`,
-    unused weights are eliminated. With `tap` the definition runs instead, on rounded inputs.
-    `is_causal`: `mask` is exactly the causal mask within `window` keys (0: all); it is not read.
+    On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). Under `jit`,
+    weights that are not used are not computed. With `tap`, the output too is that of
+    `rounded_attention`.
+
+    Args:
+        is_causal: `mask` is exactly the causal mask within `window` keys (0: all), and is not read.
     """
-    output, weights = rounded_attention(query, key, value, mask, tap)
+    reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
-        return output, weights
-    *batch, length, head_dim = query.shape
+        return reference, weights
+    *batch, length, _ = query.shape
     mask = None if is_causal else mask
     if mask is not None:
         mask = jnp.broadcast_to(mask, (*mask.shape[:-2], length, key.shape[-2]))
-        has_keys = mask.any(-1, keepdims=True)  # the kernel averages all values for a row of False
+        has_keys = mask.any(-1, keepdims=True)  # without keys the kernel averages all values
         mask = mask.reshape((1,) * (max(len(batch), 1) + 2 - mask.ndim) + mask.shape)
         mask = jnp.broadcast_to(mask, (*batch[:-1], *mask.shape[-3:]))  # heads may share one
         mask = mask.reshape(-1, *mask.shape[-3:])
@@ -40,10 +43,10 @@ def fused_attention(
         x = x.reshape(-1, x.shape[-3] if batch else 1, *x.shape[-2:])
         return jnp.swapaxes(x, 1, 2).astype(jnp.bfloat16)
 
-    computed = jax.nn.dot_product_attention(
+    output = jax.nn.dot_product_attention(
         *map(to_kernel, (query, key, value)), mask=mask, is_causal=is_causal,
         local_window_size=(window - 1, 0) if is_causal and window else None,
         implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
     )  # fmt: skip
-    output = jnp.swapaxes(computed, 1, 2).astype(query.dtype).reshape(*batch, length, head_dim)
+    output = jnp.swapaxes(output, 1, 2).astype(query.dtype).reshape(reference.shape)
     return output if mask is None else jnp.where(has_keys, output, 0), weights

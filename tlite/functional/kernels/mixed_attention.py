@@ -21,23 +21,23 @@ def mixed_attention(
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V: bfloat16 operands, softmax and sums in float32.
 
-    Under `jit`, unused weights are eliminated. With `tap` the definition runs instead, on inputs
-    that are rounded to bfloat16.
+    Under `jit`, weights that are not used are not computed. With `tap`, the output too is that of
+    `rounded_attention`.
     """
-    output, weights = rounded_attention(query, key, value, mask, tap)
+    reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
-        return output, weights
+        return reference, weights
     mask = jnp.ones((1, 1), bool) if mask is None else mask
     if mask.ndim > 2:
         mask = jnp.broadcast_to(mask, (*query.shape[:-2], *mask.shape[-2:]))
         mask = mask.reshape(-1, *mask.shape[-2:])
     query = widen(query) / math.sqrt(query.shape[-1])
-    computed = _attention(*flatten_heads(query, widen(key), widen(value)), mask)
-    return computed.astype(value.dtype).reshape(output.shape), weights
+    output = _attention(*flatten_heads(query, widen(key), widen(value)), mask)
+    return output.astype(value.dtype).reshape(reference.shape), weights
 
 
 def rounded_attention(query, key, value, mask, tap):
-    """Return the definition's output and weights of inputs rounded to bfloat16."""
+    """Call `scaled_dot_product_attention` on inputs rounded to bfloat16."""
     query, key, value = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
     return scaled_dot_product_attention(query, key, value, mask, tap=tap)
 
@@ -52,8 +52,8 @@ def flatten_heads(query, key, value) -> tuple[Array, Array, Array]:
 def _forward(query, key, value, mask: Bool[Array, "*N T S"]):
     """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = row sums of E.
 
-    Dividing the output costs less than dividing the weights W = E / z. Where a row's mask is False
-    throughout, E = 0 and O = 0.
+    Dividing the output costs less than dividing the weights W = E / z. A query whose mask is False
+    for all keys has E = 0 and O = 0.
     """
     query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
     scores = jnp.where(mask, product("ntk,nsk->nts", query, key), -1e30)
@@ -68,12 +68,12 @@ def _backward(residuals, d_output):
     """dW = dO V^T,  dS = W * (dW - rowsum(dO * O)),  dQ = dS K,  dK = dS^T Q,  dV = W^T dO."""
     query, key, value, exponentials, inverse_sum, output = residuals
     output_dot = (d_output * output).sum(-1, keepdims=True)
-    scaled = (inverse_sum * d_output).astype(jnp.bfloat16)
-    d_weights = product("ntv,nsv->nts", scaled, value)
+    scaled_d_output = (inverse_sum * d_output).astype(jnp.bfloat16)
+    d_weights = product("ntv,nsv->nts", scaled_d_output, value)
     d_scores = (exponentials * (d_weights - inverse_sum * output_dot)).astype(jnp.bfloat16)
     d_query = product("nts,nsk->ntk", d_scores, key)
     d_key = product("nst,ntk->nsk", transpose(d_scores), query)
-    d_value = product("nst,ntv->nsv", transpose(exponentials), scaled)
+    d_value = product("nst,ntv->nsv", transpose(exponentials), scaled_d_output)
     return d_query, d_key, d_value, None
 
 
