@@ -19,13 +19,20 @@ class Variant:
     """An experiment of a study."""
 
     name: str
-    run: str  # name of its run's folder in the study
-    experiment: dict  # as `to_dict` writes it
-    data: dict  # fingerprint of its data
-    parameters: int  # of one model
-    failed: str | None = None  # reason; None: it is trained, or tried again
-    ended: bool = False  # trained to its end, and reported
-    tuned: dict | None = None  # values by dotted field, from tuning
+    run: str
+    """Name of its run's folder in the study."""
+    experiment: dict
+    """The experiment as `to_dict` writes it."""
+    data: dict
+    """Fingerprint of its data."""
+    parameters: int
+    """Number of parameters of one model."""
+    failed: str | None = None
+    """Reason of a failure; None: it is trained, or tried again."""
+    ended: bool = False
+    """True if it is trained to its end, and reported."""
+    tuned: dict | None = None
+    """Values that tuning chose, by dotted field."""
     tuning_warnings: tuple[str, ...] = ()
 
     def __post_init__(self):

@@ -35,9 +35,12 @@ class Metric(NamedTuple):
 
     name: str
     title: str
-    unit: str  # of differences
-    lower: bool = True  # True if lower values are better
-    scale: float = 1.0  # of `unit` in metrics.jsonl
+    unit: str
+    """Unit of differences."""
+    lower: bool = True
+    """True if lower values are better."""
+    scale: float = 1.0
+    """Factor from a value in metrics.jsonl to the unit."""
 
     def better(self, difference: float) -> bool:
         """Return True if a run with this difference from the reference is better."""
@@ -50,19 +53,31 @@ class RunSummary:
 
     label: str
     folder: Path
-    content: dict[str, Any]  # of config.json, the experiment in today's form
+    content: dict[str, Any]
+    """Content of config.json, with the experiment in today's form."""
     training: TrainingConfig
-    sizes: dict[str, int]  # parameters of each array of one model; empty if unknown
-    tokens_per_step: int  # of one model, with padding
-    flops_per_step: float | None  # of one model; None if unknown
-    validations: dict[int, dict]  # lines of metrics.jsonl by step; none if the run failed
-    rates: dict[int, float]  # tokens per second of all models, by step
-    step: int  # last step
-    best_step: int | None  # step of the best checkpoint
-    last_validation: int | None  # step of the last scheduled validation
-    finished: bool  # validated at its last step, or ended by patience
-    diverged: tuple[int, list[int]] | None  # step at which training losses of seeds were not finite
-    failed: str  # reason of a failure, or ""
+    sizes: dict[str, int]
+    """Number of parameters of each array of one model; empty if unknown."""
+    tokens_per_step: int
+    """Tokens of one model's step, with padding."""
+    flops_per_step: float | None
+    """FLOPs of one model's step; None if unknown."""
+    validations: dict[int, dict]
+    """Lines of metrics.jsonl by step; none if the run failed."""
+    rates: dict[int, float]
+    """Tokens per second of all models together, by step."""
+    step: int
+    """Last step."""
+    best_step: int | None
+    """Step of the best checkpoint."""
+    last_validation: int | None
+    """Step of the last scheduled validation."""
+    finished: bool
+    """True if the run was validated at its last step, or ended by patience."""
+    diverged: tuple[int, list[int]] | None
+    """Step at which training losses were not finite, and the seeds whose losses they were."""
+    failed: str
+    """Reason of a failure, or ""."""
 
     @property
     def experiment(self) -> dict[str, Any]:

@@ -155,14 +155,20 @@ class DecodeOptions(NamedTuple):
 
 
 class DecodeState(NamedTuple):
-    """State of the generation of a batch."""
+    """Texts of a batch and their caches, between two steps of `generate`."""
 
-    tokens: Int[Array, "*batch C"]  # window of the last tokens, at most a context, left-aligned
-    length: Int[Array, "*batch"]  # number of tokens in the window
-    dropped: Int[Array, "*batch"]  # number of tokens before the window
-    caches: list[LayerCache]  # of all tokens of the window but the last, with capacity C
-    must_refill: Bool[Array, ""]  # a window has slid: all positions in the caches have changed
-    has_ended: Bool[Array, "*batch"]  # after a stop token
+    tokens: Int[Array, "*batch C"]
+    """Window of the last tokens of each text, at most a context, left-aligned."""
+    length: Int[Array, "*batch"]
+    """Number of tokens in the window."""
+    dropped: Int[Array, "*batch"]
+    """Number of tokens before the window."""
+    caches: list[LayerCache]
+    """Cache of each layer, for all tokens of the window but the last; its capacity is C."""
+    must_refill: Bool[Array, ""]
+    """True if a window has slid, so that all positions in the caches have changed."""
+    has_ended: Bool[Array, "*batch"]
+    """True after a stop token."""
 
 
 def _check_options(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
@@ -212,10 +218,14 @@ def _initial_window(prompt, lengths, config):
 class DecodeChunk(NamedTuple):
     """Tokens that one call of a compiled loop generates."""
 
-    start: int  # number of tokens generated before
+    start: int
+    """Number of tokens generated before."""
     count: int
-    capacity: int  # number of tokens that the caches can hold
-    slides: bool  # a window may fill up and slide; otherwise the capacity suffices
+    """Number of tokens to generate."""
+    capacity: int
+    """Number of tokens that the caches can hold."""
+    slides: bool
+    """True if a window may fill up and slide; otherwise the capacity suffices."""
 
 
 def plan_chunks(

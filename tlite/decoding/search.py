@@ -38,7 +38,8 @@ def length_normaliser(length, length_penalty: float | Float[Array, ""]):
 class GreedyState(NamedTuple):
     """State of a greedy search."""
 
-    index: Int[Array, ""]  # number of tokens of each target so far
+    index: Int[Array, ""]
+    """Number of tokens of each target so far."""
     last: Int[Array, "B"]
     tokens: Int[Array, "B N"]
     scores: Float[Array, "B"]
@@ -91,11 +92,16 @@ def greedy_search(
 class BeamState(NamedTuple):
     """State of a beam search."""
 
-    index: Int[Array, ""]  # number of tokens of each live beam
-    live: Hypotheses  # beams without an end symbol, by log p
-    finished: Hypotheses  # the best beams with one, by normalised log p; -inf where there are fewer
-    caches: list[LayerCache]  # of all beams of a source; with recurrent layers of each, (B, K, ...)
-    mask: Any  # cache entries of each live beam, bool (B, K, NK); None with recurrent layers
+    index: Int[Array, ""]
+    """Number of tokens of each live beam."""
+    live: Hypotheses
+    """Beams without an end symbol, by log p."""
+    finished: Hypotheses
+    """The best beams with an end symbol, by normalised log p; -inf where there are fewer."""
+    caches: list[LayerCache]
+    """One cache for all beams of a source; with recurrent layers one for each beam, (B, K, ...)."""
+    mask: Any
+    """Cache entries that belong to each live beam, bool (B, K, NK); None with recurrent layers."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))

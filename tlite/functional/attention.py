@@ -29,19 +29,26 @@ from tlite.functional.positions import rotate
 
 
 class AttentionParameters(NamedTuple):
-    """The four linear layers of attention, and the norms of each head's queries and keys."""
+    """Weights of `multi_head_attention` with H heads of width K, and G heads of keys and values."""
 
-    query: LinearParameters  # (D, H*K)
-    key: LinearParameters  # (D, G*K), G = H unless heads share keys
-    value: LinearParameters  # (D, G*K)
-    output: LinearParameters  # (H*K, D)
-    query_norm: NormParameters | None = None  # (K,)
-    key_norm: NormParameters | None = None  # (K,)
-    custom: Any = None  # parameters of a user's attention function
+    query: LinearParameters
+    """D to H * K"""
+    key: LinearParameters
+    """D to G * K; G = H unless several heads of queries share a head of keys and values."""
+    value: LinearParameters
+    """D to G * K"""
+    output: LinearParameters
+    """H * K to D"""
+    query_norm: NormParameters | None = None
+    """Norm of each head's queries, over K."""
+    key_norm: NormParameters | None = None
+    """Norm of each head's keys, over K."""
+    custom: Any = None
+    """Parameters of a user's attention function."""
 
 
 class KeyValues(NamedTuple):
-    """Keys and values by head; with G < H heads, each serves H / G heads of queries."""
+    """Keys and values of G heads; each serves H / G of the H heads of queries."""
 
     key: Float[Array, "*batch G S K"]
     value: Float[Array, "*batch G S K"]

@@ -27,26 +27,34 @@ Tap = Callable[[str, Array], Array]
 
 
 class LinearParameters(NamedTuple):
-    """W and b of `linear`."""
+    """Weights of `linear`."""
 
-    kernel: ArrayLike  # (D_in, D_out)
-    bias: ArrayLike | None = None  # (D_out,)
+    kernel: ArrayLike
+    """W (D_in, D_out)"""
+    bias: ArrayLike | None = None
+    """b (D_out,)"""
 
 
 class NormParameters(NamedTuple):
-    """Scale and bias of `layer_norm` and `rms_norm`."""
+    """Weights of `layer_norm` and `rms_norm`."""
 
-    scale: ArrayLike  # (D,)
-    bias: ArrayLike | None = None  # (D,); RMS norm has none
+    scale: ArrayLike
+    """(D,)"""
+    bias: ArrayLike | None = None
+    """(D,); None for `rms_norm`"""
 
 
 class FeedForwardParameters(NamedTuple):
-    """The layers of `feed_forward`."""
+    """Weights of `feed_forward`."""
 
-    hidden: LinearParameters  # (D, F)
-    output: LinearParameters  # (F, D)
-    gate: LinearParameters | None = None  # (D, F)
-    custom: Any = None  # parameters of a user's activation
+    hidden: LinearParameters
+    """D to F"""
+    output: LinearParameters
+    """F to D"""
+    gate: LinearParameters | None = None
+    """D to F"""
+    custom: Any = None
+    """Parameters of a user's activation."""
 
 
 def no_tap(name: str, value: Array) -> Array:

@@ -26,23 +26,30 @@ Layers = dict[str, str]
 class Family:
     """Fields and layers of a family of models."""
 
-    stem: str  # prefix of the names of its architectures
+    stem: str
+    """Prefix of the names of its architectures."""
     kinds: dict[str, tuple[str, ...]]
     """Endings of these names for each kind of model; the first is written."""
     fields: Fields
-    constants: Fields  # tlite fields that are the same for all models that have them
+    constants: Fields
+    """tlite fields that are the same for all models that have them."""
     layers: Layers
-    heads: dict[str, Layers]  # layers that only one kind of model has
-    prefix: str = "model."  # prefix of `layers` in a model with a head; a bare model has none
-    output: str = "lm_head"  # output layer, whose weight may be a copy of the embedding's
+    heads: dict[str, Layers]
+    """Layers that only one kind of model has."""
+    prefix: str = "model."
+    """Prefix of `layers` in a model with a head; a bare model has none."""
+    output: str = "lm_head"
+    """Output layer, whose weight may be a copy of the embedding's."""
     variants: dict[str, Layers] = field(default_factory=dict)
     """Rows that replace others if the model has a layer with this in its name."""
     required: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """Hugging Face fields that have to be absent, None or one of these values."""
-    is_conv: bool = False  # kernels of blocks are stored as (in, out), in a "Conv1D"
+    is_conv: bool = False
+    """Kernels of blocks are stored as (in, out), in a "Conv1D"."""
     is_half_split: bool = False
     """Rotary embeddings pair columns (i, i + K/2) of a head; in tlite they pair (2i, 2i+1)."""
-    is_joined_by_head: bool = False  # joined layers are side by side within each head
+    is_joined_by_head: bool = False
+    """Joined layers are side by side within each head."""
 
     def architecture(self, kind: str) -> str:
         """Return the name of a model's class in transformers."""

@@ -33,10 +33,13 @@ class Pretrained:
 
     folder: Path
     family: str
-    kind: str  # generator, masked, classifier, encoder or seq2seq
-    fields: dict[str, Any]  # of config.json
+    kind: str
+    """generator, masked, classifier, encoder or seq2seq."""
+    fields: dict[str, Any]
+    """Fields of config.json."""
     config: TransformerConfig
-    generation: dict[str, Any] = field(default_factory=dict)  # fields of generation_config.json
+    generation: dict[str, Any] = field(default_factory=dict)
+    """Fields of generation_config.json."""
     no_tokenizer: str = ""
     """Reason why the folder has no tokenizer that can be read; "" if it has one."""
     unused: dict[str, np.ndarray] = field(default_factory=dict)

@@ -179,9 +179,12 @@ class MetricsWriter:
     file: MetricsFile
     trainer: Trainer
     tokens_per_example: int
-    scores: dict[int, float] = field(default_factory=dict)  # of scheduled validations, by step
-    diverged: set[int] = field(default_factory=set)  # indices of seeds with a loss not finite
-    failure: str = ""  # message about such a loss, once all seeds have diverged
+    scores: dict[int, float] = field(default_factory=dict)
+    """Scores of scheduled validations, by step."""
+    diverged: set[int] = field(default_factory=set)
+    """Indices of the seeds that had a training loss that is not finite."""
+    failure: str = ""
+    """Message about such a loss, once all seeds have diverged."""
 
     def resume(self, step: int) -> None:
         """Remove the lines after `step`; read scores and diverged seeds from the other lines."""
@@ -249,8 +252,10 @@ class Checkpointer:
     interrupt: "Interrupt"
     validation: Any
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
-    signal: int = 0  # the one that stops the run
-    last_save: float = 0.0  # seconds by `time.monotonic`
+    signal: int = 0
+    """Number of the signal that stops the run; 0: none."""
+    last_save: float = 0.0
+    """Time of the last save, in seconds by `time.monotonic`."""
 
     def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
         """Restore the last intact checkpoint, or the start; remove everything that is later."""

@@ -178,10 +178,16 @@ def transform_by_block(transform: optax.GradientTransformation) -> optax.Gradien
 
 
 class ScheduleFreeState(NamedTuple):
-    z: PyTree[Array]  # iterates of the base optimizer
+    """State of `ScheduleFree`."""
+
+    z: PyTree[Array]
+    """Iterates of the base optimizer."""
     weight_sum: Float[Array, ""]
+    """Sum of r^2."""
     max_rate: Float[Array, ""]
+    """r, the largest learning rate so far."""
     base: PyTree[Array]
+    """State of the base optimizer."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ class ScheduleFree(OptimizerConfig, rates="b1 b2", positive="eps"):
     at y = b1 x + (1 - b1) z (`gradient_parameters`):
 
         z <- z - learning_rate * (g / (sqrt(v) + eps) + weight_decay * y)
-        x <- (1 - c) x + c z,   c = rate^2 / sum of rate^2 so far.
+        x <- (1 - c) x + c z,   c = r^2 / sum of r^2 so far, r the largest learning rate so far.
     """
 
     b1: float = 0.9
