@@ -55,7 +55,7 @@ def test_float32_products_are_float32_on_every_device(chosen):
     model = jax.eval_shape(lambda: CausalLM(MODEL, rng=jax.random.key(0)))
     tokens = jax.ShapeDtypeStruct((2, 4), jnp.int32)
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
-    start = _init_state.lower(model, tokens, lengths, lengths, capacity=8, size=4)
+    start = _init_state.lower(model, tokens, lengths, lengths, capacity=8, prefill_size=4)
     for program, is_exact in ((trainer.lower(), chosen == "float32"), (start, True)):
         products = re.findall("dot_general .*", program.as_text())
         float32 = [line for line in products if "bf16" not in line]

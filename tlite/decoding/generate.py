@@ -11,7 +11,7 @@ Nucleus sampling, with a vector added to a residual stream from position 20 of t
              tap=partial(steer, vector=vector))
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -27,8 +27,10 @@ from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache
 from tlite.models.transformer import Transformer, list_blocks
 
-PADDING = -1  # id in place of a stop token and of all that follows it: no token has this id
-PREFILL_CHUNK = 512  # prompt tokens (of all rows) read at once: more are no faster
+PADDING = -1
+"""Id that replaces a stop token and all tokens after it; no token has this id."""
+PREFILL_CHUNK = 512
+"""Number of prompt tokens, of all rows together, that are read at once; more are no faster."""
 
 Sampler = Callable[..., Int[Array, "*batch"]]
 Tap = Callable[..., Array]
@@ -49,18 +51,19 @@ def generate(
     """Return the `num_tokens` tokens that follow each prompt, -1 from a stop token on.
 
     Token i is `sampler(fold_in(rng, i), logits)`. Bind options of a sampler or a tap by
-    `functools.partial`: another float or array needs no compilation.
+    `functools.partial`: calls with other floats or arrays then use the compiled program again.
 
     Args:
         sampler: function (rng, logits (..., V)) -> tokens (...): `functional.sample`, `greedy` or
-            another; a keyword argument `tokens` gets the window (..., C), -1 behind its last token.
-        lengths: number of tokens of each prompt; those after them are ignored.
+            another; a keyword argument `tokens` gets the window (..., C), -1 after its last token.
+        lengths: number of tokens of each prompt, for prompts that are padded at the end.
         stop: token or tokens that end a row; generation stops when all rows have ended.
-        slide: number of tokens that a full window drops at once, each time at the price of a pass
-            over the window, since all positions change.
+        slide: number of tokens that a full window drops at once. All positions change then, and the
+            rest of the window is read again.
         tap: function (name, value, positions) -> value or its replacement, called for each named
-            value of the model (`inspection.tap_names`); `positions` (..., T) of the value's tokens
-            in prompt and text, -1 for padding. A single row has no batch axis here.
+            value of the model (`inspection.tap_names`). `positions` (..., T) counts the tokens of
+            the value from the start of the prompt; it is -1 for padding. A single row has no batch
+            axis here.
 
     Raises:
         ValueError: the prompt is empty, shorter than `lengths` or has a token that is not in the
@@ -96,9 +99,9 @@ def stream(
     context, budget, pending = model.config.context, _cache_budget(model, length.shape), []
     chunks = plan_chunks(longest, num_tokens, context, chunk_size=chunk_size, budget=budget)
     capacity = chunks[0].capacity
-    size = _prefill_size(longest - 1, length.size, capacity)
+    prefill_size = _prefill_size(longest - 1, length.size, capacity)
     arrays = jax.device_put((window, length, dropped))
-    state = _init_state(model, *arrays, options.tap, capacity=capacity, size=size)
+    state = _init_state(model, *arrays, options.tap, capacity=capacity, prefill_size=prefill_size)
     for chunk in chunks:
         tokens = pad_axis(state.tokens, chunk.capacity, axis=-1)
         state = state._replace(tokens=tokens, caches=grow_caches(state.caches, chunk.capacity))
@@ -133,20 +136,23 @@ class TracedPartial(partial):
 
     def tree_flatten(self):
         leaves, structure = jax.tree.flatten((self.args, self.keywords))
-        is_traced = lambda a: isinstance(a, float | np.inexact | np.ndarray | jax.Array)  # noqa: E731
-        constants = tuple(None if is_traced(a) else a for a in leaves)
-        return [a for a in leaves if is_traced(a)], (self.func, structure, constants)
+        constants = tuple(None if _is_traced(a) else a for a in leaves)
+        return [a for a in leaves if _is_traced(a)], (self.func, structure, constants)
 
     @classmethod
-    def tree_unflatten(cls, static, numbers):
-        (function, structure, constants), numbers = static, iter(numbers)
-        leaves = [next(numbers) if a is None else a for a in constants]
+    def tree_unflatten(cls, static, traced):
+        (function, structure, constants), traced = static, iter(traced)
+        leaves = [next(traced) if a is None else a for a in constants]
         args, keywords = jax.tree.unflatten(structure, leaves)
         return cls(function, *args, **keywords)
 
 
+def _is_traced(value) -> bool:
+    return isinstance(value, float | np.inexact | np.ndarray | jax.Array)
+
+
 class DecodeOptions(NamedTuple):
-    """The arguments of `generate` that every step needs."""
+    """Arguments of `generate` that every step needs."""
 
     rng: Key[Array, ""]
     sampler: TracedPartial
@@ -172,7 +178,7 @@ class DecodeState(NamedTuple):
 
 
 def _check_options(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
-    """Raise a ValueError for an option out of its range, or a sampler of another shape."""
+    """Raise a ValueError for an option out of range, or a sampler with another output shape."""
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     context = config.context
@@ -192,15 +198,16 @@ def _check_options(config, num_tokens: int, slide: int, options: DecodeOptions, 
 
 
 def _initial_window(prompt, lengths, config):
-    """Return the last `context` tokens of each prompt left-aligned, their number, and the rest's.
+    """Return (window, length, dropped) of `DecodeState` for each prompt.
 
-    In NumPy: each operation of JAX would be a program to compile.
+    They are computed by NumPy: each operation of JAX would be a program to compile.
     """
     prompt, context = np.asarray(prompt), config.context
-    full = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
-    lengths = full if lengths is None else np.asarray(lengths)
-    if lengths.shape != full.shape or not np.issubdtype(lengths.dtype, np.integer):
-        raise ValueError(f"lengths must be integers of shape {list(full.shape)}, not {lengths}")
+    full_lengths = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
+    lengths = full_lengths if lengths is None else np.asarray(lengths)
+    if lengths.shape != full_lengths.shape or not np.issubdtype(lengths.dtype, np.integer):
+        shape = list(full_lengths.shape)
+        raise ValueError(f"lengths must be integers of shape {shape}, not {lengths}")
     lengths = lengths.astype(np.int32)
     if prompt.shape[-1] == 0 or not np.all(lengths > 0):
         raise ValueError("the prompt is empty: generation needs at least one token to start from")
@@ -236,8 +243,8 @@ def plan_chunks(
     A chunk ends where the caches are full, and at multiples of `chunk_size`.
 
     Args:
-        length: tokens of the longest prompt, at most `context`.
-        budget: capacity from the start, if that many tokens come.
+        length: number of tokens of the longest prompt, at most `context`.
+        budget: capacity of the first caches, unless the whole text is shorter.
     """
     chunk_size, chunks, start = chunk_size or num_tokens, [], 0
     capacity = _round_capacity(max(length + 1, min(length + num_tokens, budget)), context)
@@ -253,22 +260,28 @@ def plan_chunks(
 
 
 def _round_capacity(length: int, context: int) -> int:
-    """Return the cache capacity for `length` tokens: a multiple of an eighth to a quarter of it.
+    """Return `length` rounded up to one of few cache capacities, at most `context`.
 
     Each step reads the whole cache, so unused capacity costs time; each capacity is a program to
-    compile, so there are few, and only one up to a context of 64.
+    compile. Capacities are multiples of a power of two that is an eighth to a quarter of the
+    length, and at least 64.
     """
     multiple = max(64, 2 ** length.bit_length() // 8)
     return min(context, -(-length // multiple) * multiple)
 
 
 def _cache_budget(model, batch: tuple[int, ...]) -> int:
-    """Return the number of tokens whose caches have a quarter of the weights' bytes."""
+    """Return the number of tokens whose caches take a quarter as many bytes as the weights."""
     caches = _empty_caches.eval_shape(model, batch, 1)  # cached by `jit`
     entries = [a for a in jax.tree.leaves(caches, is_leaf=is_state) if not is_state(a)]
-    num_bytes = lambda arrays: sum(a.size * a.dtype.itemsize for a in arrays)  # noqa: E731
-    weights, token = num_bytes(jax.tree.leaves(model)), num_bytes(entries)
-    return weights // (4 * token) if token else model.config.context
+    bytes_per_token = _num_bytes(entries)
+    if not bytes_per_token:
+        return model.config.context
+    return _num_bytes(jax.tree.leaves(model)) // (4 * bytes_per_token)
+
+
+def _num_bytes(arrays: Iterable[Array | jax.ShapeDtypeStruct]) -> int:
+    return sum(a.size * a.dtype.itemsize for a in arrays)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -276,22 +289,23 @@ def _empty_caches(model, batch: tuple[int, ...], capacity: int) -> list[LayerCac
     return model.empty_caches(*batch, capacity=capacity)
 
 
-def _prefill_size(count: int, rows: int, capacity: int) -> int:
-    """Return how many tokens of each row to read at once: few sizes, as each is a program.
+def _prefill_size(length: int, num_rows: int, capacity: int) -> int:
+    """Return the number of tokens of each row that `_prefill` reads at once; 0 for none.
 
-    A divisor of the capacity, if there is one of at least half the best size.
+    It is one of few sizes, as each is a program to compile: a power of two of about `length`, up to
+    `PREFILL_CHUNK` tokens of all rows, or the largest divisor of the capacity above half of that.
     """
-    if count < 1:
+    if length < 1:
         return 0
-    limit = max(16, PREFILL_CHUNK // max(1, rows))
-    size = min(max(16, 2 ** (count - 1).bit_length()), limit, capacity)
-    chunks = -(-capacity // size)
-    divisors = (capacity // n for n in range(chunks, 2 * chunks) if capacity % n == 0)
+    limit = max(16, PREFILL_CHUNK // max(1, num_rows))
+    size = min(max(16, 2 ** (length - 1).bit_length()), limit, capacity)
+    num_chunks = -(-capacity // size)
+    divisors = (capacity // n for n in range(num_chunks, 2 * num_chunks) if capacity % n == 0)
     return next(divisors, size)
 
 
 def pad_axis(array: Array, size: int, axis: int = -2, value: int = 0) -> Array:
-    """Pad an axis of the array with `value` behind, up to `size`."""
+    """Pad the end of an axis with `value`, up to `size` entries."""
     width = [(0, 0)] * array.ndim
     width[axis] = (0, size - array.shape[axis])
     return jnp.pad(array, width, constant_values=value) if width[axis][1] else array
@@ -304,25 +318,28 @@ def is_state(entry) -> bool:
 
 def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
     """Pad the cache entries that have a length axis with zeros up to a capacity."""
-    grow = lambda entry: entry if is_state(entry) else pad_axis(entry, capacity)  # noqa: E731
+
+    def grow(entry):
+        return entry if is_state(entry) else pad_axis(entry, capacity)
+
     return jax.tree.map(grow, caches, is_leaf=is_state)
 
 
 def unroll_blocks(model):
-    """Return a model whose (decoder's) blocks are a list, for a loop that calls `extend`.
+    """Return the model with stacked blocks of its decoder as a list, for a loop of `extend`.
 
-    Stacked blocks are then copied once, and not for every token.
+    The blocks are then sliced once, and not for every token.
     """
     if isinstance(model, Ensemble):
         return Ensemble(jax.vmap(unroll_blocks)(model.models))
-    model = jax.tree.map(lambda a: a, model)  # a new module, to be changed
+    model = jax.tree.map(lambda a: a, model)  # a copy, as its blocks are replaced
     stack = getattr(model, "decoder", model)
     if isinstance(stack, Transformer):
         stack.blocks = nnx.List(list_blocks(stack))
     return model
 
 
-@partial(jax.jit, static_argnames=("capacity", "size"))
+@partial(jax.jit, static_argnames=("capacity", "prefill_size"))
 @F.float32_products
 def _init_state(
     model,
@@ -332,25 +349,28 @@ def _init_state(
     tap: TracedPartial | None = None,
     *,
     capacity: int,
-    size: int,
+    prefill_size: int,
 ) -> DecodeState:
-    """Return a state of this capacity, all tokens but the last in the caches (unless size is 0)."""
+    """Return the state after the prompts; their last tokens are read by the first step."""
     model = unroll_blocks(model)
     caches = model.empty_caches(*length.shape, capacity=capacity)
     tokens, ended = pad_axis(tokens, capacity, axis=-1), jnp.zeros_like(length, bool)
     state = DecodeState(tokens, length, dropped, caches, jnp.array(False), ended)
-    return _prefill(model, state, tap, size, length.max() - 1) if size else state
+    if not prefill_size:
+        return state
+    return _prefill(model, state, tap, prefill_size, length.max() - 1)
 
 
-def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> DecodeState:
-    """Read the first `count` tokens of the window into the caches, `size` at a time, each once.
+def _prefill(model, state: DecodeState, tap, size: int, length: int | Array) -> DecodeState:
+    """Read the first `length` tokens of the window into the caches, `size` at a time.
 
-    States start from zeros, and skip padding behind a row's tokens; in other caches causality hides
-    it and decoding overwrites it. A row's last token is padding here: the next step reads it.
+    A row's last token and all after it are padding here: the next step reads the last one. Padding
+    does not change recurrent states, which start from zeros. Other caches hold its keys and values,
+    which causality hides until decoding overwrites them.
     """
-    reset = lambda entry: jax.tree.map(jnp.zeros_like, entry) if is_state(entry) else entry  # noqa: E731
-    caches = jax.tree.map(reset, state.caches, is_leaf=is_state)
-    full, rest = divmod(state.tokens.shape[-1], size)
+
+    def reset(entry):
+        return jax.tree.map(jnp.zeros_like, entry) if is_state(entry) else entry
 
     def read(start, size, caches):
         tokens = jax.lax.dynamic_slice_in_dim(state.tokens, start, size, axis=-1)
@@ -359,15 +379,20 @@ def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> D
         positions = jnp.where(valid, state.dropped[..., None] + indices, PADDING)
         return model.extend(tokens, caches, start, valid=valid, tap=_tap_at(tap, positions))[1]
 
-    chunks = jnp.minimum(-(-count // size), full) if rest else -(-count // size)
-    read_chunk = lambda index, caches: read(index * size, size, caches)  # noqa: E731
-    caches = jax.lax.fori_loop(0, chunks, read_chunk, caches)
-    caches = read(full * size, rest, caches) if rest else caches
+    def read_chunk(index, caches):
+        return read(index * size, size, caches)
+
+    caches = jax.tree.map(reset, state.caches, is_leaf=is_state)
+    num_full, rest = divmod(state.tokens.shape[-1], size)
+    num_chunks = -(-length // size)
+    num_chunks = jnp.minimum(num_chunks, num_full) if rest else num_chunks
+    caches = jax.lax.fori_loop(0, num_chunks, read_chunk, caches)
+    caches = read(num_full * size, rest, caches) if rest else caches
     return state._replace(caches=caches, must_refill=jnp.array(False))
 
 
 def _tap_at(tap: TracedPartial | None, positions: Int[Array, "*batch T"]) -> F.Tap:
-    """Return a model's tap that calls `tap` with the positions of the tokens."""
+    """Return the function (name, value) that calls `tap` with these positions of the tokens."""
     return F.no_tap if tap is None else lambda name, value: tap(name, value, positions)
 
 
@@ -377,10 +402,7 @@ def _decode(
     model, state: DecodeState, options: DecodeOptions, start, count,
     *, max_tokens: int, slide: int | None,
 ) -> tuple[DecodeState, Int[Array, "*batch max_tokens"]]:  # fmt: skip
-    """Generate `count` tokens after `start` ones, or until all rows have ended.
-
-    `slide` is the number of tokens that a full window drops; None if no window fills up.
-    """
+    """Generate `count` tokens, or fewer if all rows end; `slide` is None if no window fills up."""
     model = unroll_blocks(model)
 
     def continues(carry):
@@ -388,60 +410,61 @@ def _decode(
         return (index < count) & ~state.has_ended.all()
 
     def step(carry):
-        index, state, written = carry
+        index, state, output = carry
         last = state.length - 1
         tokens = jnp.take_along_axis(state.tokens, last[..., None], axis=-1)
         tap = _tap_at(options.tap, (state.dropped + last)[..., None])
         logits, caches = model.extend(tokens, state.caches, last, tap=tap)
         rng = jax.random.fold_in(options.rng, start + index)
         token = _sample(options.sampler, rng, logits[..., 0, :], state.tokens, state.length)
-        token = token.astype(written.dtype)
+        token = token.astype(output.dtype)
         ended = state.has_ended | jnp.isin(token, options.stop)
         state = _append_token(state._replace(caches=caches, has_ended=ended), token, slide)
-        return index + 1, state, written.at[index].set(jnp.where(ended, PADDING, token))
+        return index + 1, state, output.at[index].set(jnp.where(ended, PADDING, token))
 
-    def refill_and_step(carry):
-        index, state, written = carry
+    def refill_and_steps(carry):
+        index, state, output = carry
         window = state.tokens.shape[-1]
         size = _prefill_size(window, state.length.size, window)
-        refill = lambda state: _prefill(model, state, options.tap, size, window)  # noqa: E731
+        refill = partial(_prefill, model, tap=options.tap, size=size, length=window)
         state = jax.lax.cond(state.must_refill, refill, lambda state: state, state)
-        fits = lambda carry: continues(carry) & ~carry[1].must_refill  # noqa: E731
-        return jax.lax.while_loop(fits, step, (index, state, written))
+        return jax.lax.while_loop(
+            lambda carry: continues(carry) & ~carry[1].must_refill, step, (index, state, output)
+        )
 
-    written = jnp.full((max_tokens, *state.length.shape), PADDING, state.tokens.dtype)
-    body = step if slide is None else refill_and_step
-    _, state, written = jax.lax.while_loop(continues, body, (jnp.int32(0), state, written))
-    return state, jnp.moveaxis(written, 0, -1)
+    output = jnp.full((max_tokens, *state.length.shape), PADDING, state.tokens.dtype)
+    body = step if slide is None else refill_and_steps
+    _, state, output = jax.lax.while_loop(continues, body, (jnp.int32(0), state, output))
+    return state, jnp.moveaxis(output, 0, -1)
 
 
 def _sample(sampler: Sampler, rng, logits, tokens, length):
     """Call the sampler; one that accepts `tokens` gets the window, padded with -1."""
     if F.unsupported_kwargs(sampler, ["tokens"]):
         return sampler(rng, logits)
-    is_text = jnp.arange(tokens.shape[-1]) < length[..., None]
-    return sampler(rng, logits, tokens=jnp.where(is_text, tokens, PADDING))
+    is_token = jnp.arange(tokens.shape[-1]) < length[..., None]
+    return sampler(rng, logits, tokens=jnp.where(is_token, tokens, PADDING))
 
 
 def _append_token(
     state: DecodeState, token: Int[Array, "*batch"], slide: int | None
 ) -> DecodeState:
     """Append a token to each row that has not ended; a full window first drops `slide` tokens."""
-    capacity, active = state.tokens.shape[-1], ~state.has_ended
+    capacity, is_active = state.tokens.shape[-1], ~state.has_ended
     window, must_refill = (state.tokens, state.length, state.dropped), state.must_refill
 
     def drop(tokens, length, dropped):
-        shift = jnp.where(full, slide or 0, 0)
+        shift = jnp.where(is_full, slide or 0, 0)
         sources = jnp.minimum(jnp.arange(capacity) + shift[..., None], capacity - 1)
         return jnp.take_along_axis(tokens, sources, axis=-1), length - shift, dropped + shift
 
     if slide is not None:
-        full = (state.length == capacity) & active
-        must_refill = full.any()
+        is_full = (state.length == capacity) & is_active
+        must_refill = is_full.any()
         window = jax.lax.cond(must_refill, drop, lambda *window: window, *window)
     tokens, length, dropped = window
-    is_new = (jnp.arange(capacity) == length[..., None]) & active[..., None]
+    is_new = (jnp.arange(capacity) == length[..., None]) & is_active[..., None]
     tokens = jnp.where(is_new, token[..., None], tokens)
     return state._replace(
-        tokens=tokens, length=length + active, dropped=dropped, must_refill=must_refill
+        tokens=tokens, length=length + is_active, dropped=dropped, must_refill=must_refill
     )

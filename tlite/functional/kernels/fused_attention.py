@@ -22,10 +22,8 @@ def fused_attention(
 
     On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). Under `jit`,
     weights that are not used are not computed. With `tap`, the output too is that of
-    `rounded_attention`.
-
-    Args:
-        is_causal: `mask` is exactly the causal mask within `window` keys (0: all), and is not read.
+    `rounded_attention`. If `is_causal`, `mask` must be exactly the causal mask within `window` keys
+    (0: all).
     """
     reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
