@@ -368,8 +368,9 @@ class Prepare:
             open_tokenizer(settings.path)  # raises before anything is read
         fraction = self.validation_fraction
         source = Source(self.source, self.field, self.split, self.subset, fraction)
-        make = lambda texts: make_tokenizer(settings, texts)[1]  # noqa: E731
-        manifest = prepare(source, self.folder, name, make)
+        manifest = prepare(
+            source, self.folder, name, lambda texts: make_tokenizer(settings, texts)[1]
+        )
         for split, part in manifest.splits.items():
             print(
                 f"{split}: {part.tokens:,} tokens, {part.bytes:,} bytes of text, "

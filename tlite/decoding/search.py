@@ -255,8 +255,9 @@ def _loop(continues: Callable, step: Callable, state, max_length: int, tokens_pe
     """
     for steps in (-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)):
         state = state._replace(caches=grow_caches(state.caches, steps * tokens_per_step))
-        fits = lambda state, steps=steps: (state.index < steps) & continues(state)  # noqa: E731
-        state = jax.lax.while_loop(fits, step, state)
+        state = jax.lax.while_loop(
+            lambda state, steps=steps: (state.index < steps) & continues(state), step, state
+        )
     return state
 
 

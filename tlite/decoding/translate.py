@@ -39,20 +39,24 @@ def translate(
     check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
-    limit = lambda length: max_length or min(length + length // 2 + 10, context)  # noqa: E731
     mesh = Mesh(np.array(jax.local_devices()), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
     batches = []
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
         tokens = _pad([sources[row] for row in rows], context, config.special_tokens.pad_id)
-        limits = np.array([limit(len(sources[row])) for row in rows])
-        search = _search(mesh, beam, limit(tokens.shape[1]))
-        batches.append((rows, search(model, tokens, limits, length_penalty)))
+        limits = [max_length or _default_max_length(len(sources[row]), context) for row in rows]
+        longest = max_length or _default_max_length(tokens.shape[1], context)
+        search = _search(mesh, beam, longest)
+        batches.append((rows, search(model, tokens, np.array(limits), length_penalty)))
     results: dict[int, list] = {}
     for rows, hypotheses in batches:  # all have been started: no device waits for another
         for row, *best in zip(rows, *jax.device_get(hypotheses), strict=True):
             results[row] = [(t, float(s)) for t, s in zip(*best, strict=True) if s > -math.inf]
     return [results[row] for row in range(len(sources))]
+
+
+def _default_max_length(source_length: int, context: int) -> int:
+    return min(source_length + source_length // 2 + 10, context)
 
 
 def _batches(lengths: Sequence[int], size: int, devices: int) -> Iterator[np.ndarray]:

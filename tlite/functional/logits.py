@@ -99,7 +99,10 @@ def repetition_penalty(
         penalty: above 1 makes a repetition less probable.
     """
     size = logits.shape[-1]
-    mark = lambda ids: jnp.zeros(size, bool).at[ids].set(True, mode="drop")  # noqa: E731
-    occurs = jnp.vectorize(mark, signature="(t)->(v)")(jnp.where(tokens < 0, size, tokens))
+
+    def to_mask(ids):
+        return jnp.zeros(size, bool).at[ids].set(True, mode="drop")
+
+    occurs = jnp.vectorize(to_mask, signature="(t)->(v)")(jnp.where(tokens < 0, size, tokens))
     penalised = jnp.where(logits > 0, logits / penalty, logits * penalty)
     return jnp.where(occurs, penalised, logits)

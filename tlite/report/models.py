@@ -150,7 +150,10 @@ def draw_classifier(
     saliency = np.asarray(jax.jit(inspection.gradient_times_input)(model, inputs, predicted))
     columns = {f"gradient x input\nfor {name!r}": saliency[: len(labels)]}
     page.draw("saliency", pictures.plot_saliency(labels, columns), name=name, share=shares[name])
-    loss = lambda logits: -jax.nn.log_softmax(logits)[predicted]  # noqa: E731
+
+    def loss(logits):
+        return -jax.nn.log_softmax(logits)[predicted]
+
     draw_ablation(page, model, (inputs,), loss, f"the class {name!r}")
 
 

@@ -99,8 +99,9 @@ class TextRun(Run):
                 min_size = data.manifest().vocabulary_size
             else:
                 training, _ = split_tokens(data, experiment.data.validation_fraction)
-                texts = lambda limit: [training if limit else data]  # noqa: E731
-                settings, tokenizer = make_tokenizer(settings, texts)
+                settings, tokenizer = make_tokenizer(
+                    settings, lambda limit: [training if limit else data]
+                )
             size = experiment.model.vocabulary_size
             size = fit_vocabulary(size, tokenizer, min_size, cls.extra_tokens)
             model = dataclasses.replace(experiment.model, vocabulary_size=size)

@@ -90,8 +90,9 @@ def _find_optimizer_fault(optimizer: Callable) -> str:
     if not isinstance(result, optax.GradientTransformation):
         return f"returns a {type(result).__name__}"
     rng = np.random.default_rng(0)
-    draw = lambda: {n: np.float32(rng.normal(size=s)) for n, s in PARAMETERS.items()}  # noqa: E731
-    parameters, gradients = draw(), [draw() for _ in range(4)]
+    parameters, *gradients = (
+        {n: np.float32(rng.normal(size=s)) for n, s in PARAMETERS.items()} for _ in range(5)
+    )
 
     def step(parameters, state, gradient, rate):
         updates, state = optimizer(rate).update(gradient, state, parameters)

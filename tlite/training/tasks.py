@@ -84,7 +84,9 @@ def text_task(
     def unpack_rows(rows):
         return rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)
 
-    init = lambda rng: make_model(config, rng=rng)  # noqa: E731
+    def init(rng):
+        return make_model(config, rng=rng)
+
     return Task(init, draw or sample, loss, evaluate, has_perplexity=True, unpack_rows=unpack_rows)
 
 
@@ -150,18 +152,23 @@ def classifier_task(config: Any) -> Task:
         tokens, labels, weights = batch
         return scores(class_logits(model, tokens), labels, weights)
 
-    init = lambda rng: make_model(config, rng=rng)  # noqa: E731
+    def init(rng):
+        return make_model(config, rng=rng)
+
     return Task(init, draw_examples, loss, evaluate)
 
 
 def draw_examples(data, rng, step, size):
     """Return the batch of a step; every example comes once an epoch, each epoch in a new order."""
-    number = data[1].shape[0]
-    epoch, first = epoch_and_index(step, size, number)
+    num_examples = data[1].shape[0]
+    epoch, first = epoch_and_index(step, size, num_examples)
     index = first + jnp.arange(size)
-    shuffled = lambda epoch, index: F.permuted_index(jax.random.fold_in(rng, epoch), index, number)  # noqa: E731
-    chosen = jax.vmap(shuffled)(epoch + index // number, index % number)
-    return jax.tree.map(lambda a: a[chosen], data)
+
+    def shuffled_index(epoch, index):
+        return F.permuted_index(jax.random.fold_in(rng, epoch), index, num_examples)
+
+    rows = jax.vmap(shuffled_index)(epoch + index // num_examples, index % num_examples)
+    return jax.tree.map(lambda a: a[rows], data)
 
 
 def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple[Array, Array]:
@@ -261,6 +268,9 @@ def translator_task(
     """
     from tlite.models.seq2seq import Seq2Seq
 
+    def init(rng):
+        return Seq2Seq(config, rng=rng)
+
     def weigh(targets, logits):
         return (targets != config.special_tokens.pad_id).astype(logits.dtype)
 
@@ -278,7 +288,6 @@ def translator_task(
         return {name: a.sum(1) for name, a in sums.items()}
 
     buckets = bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices)
-    init = lambda rng: Seq2Seq(config, rng=rng)  # noqa: E731
     return Task(init, None, loss, evaluate, True, buckets)
 
 
@@ -292,29 +301,30 @@ def bucket_batches(
             f"a batch of {batch_tokens} tokens does not hold a sentence of {longest}: "
             "batch_size must be larger"
         )
-    in_batch = [batch_tokens // length for _, length in sizes]
-    in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no padding
-    batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
-    ends = np.cumsum(batches)
-    total = int(ends[-1])
+    batch_sizes = [batch_tokens // length for _, length in sizes]
+    batch_sizes = [size // 2 * 2 or size for size in batch_sizes]  # two devices need no padding
+    num_batches = [-(-pairs // size) for (pairs, _), size in zip(sizes, batch_sizes, strict=True)]
+    ends = np.cumsum(num_batches)
+    batches_per_epoch = int(ends[-1])
 
-    def locate(rng, number):
-        """Return the key of the epoch and the index of the batch in it."""
-        rng = jax.random.fold_in(rng, number // total)
-        return rng, F.permuted_index(rng, number % total, total)
+    def locate(rng, micro_batch):
+        """Return the key of the epoch, and the index of the batch in the unshuffled epoch."""
+        rng = jax.random.fold_in(rng, micro_batch // batches_per_epoch)
+        return rng, F.permuted_index(rng, micro_batch % batches_per_epoch, batches_per_epoch)
 
-    def choose(data, rng, number):
-        return jnp.searchsorted(jnp.asarray(ends), locate(rng, number)[1], side="right")
+    def choose(data, rng, micro_batch):
+        return jnp.searchsorted(jnp.asarray(ends), locate(rng, micro_batch)[1], side="right")
 
-    def draw(index, data, rng, number):
-        (pairs, _), size = sizes[index], in_batch[index]
-        rng, batch = locate(rng, number)
+    def draw(bucket, data, rng, micro_batch):
+        (num_pairs, _), size = sizes[bucket], batch_sizes[bucket]
+        rng, batch = locate(rng, micro_batch)
         slots = jnp.arange(-(-size // num_devices) * num_devices)
-        rows = (batch - (ends[index] - batches[index])) * size + slots
-        chosen = F.permuted_index(jax.random.fold_in(rng, index), rows % pairs, pairs)
-        source, target = (side[chosen] for side in data[index])
+        index = (batch - (ends[bucket] - num_batches[bucket])) * size + slots
+        rng = jax.random.fold_in(rng, bucket)
+        rows = F.permuted_index(rng, index % num_pairs, num_pairs)
+        source, target = (side[rows] for side in data[bucket])
         # Padding, also of a bucket's last batch, consists of pairs whose targets do not count.
-        is_real = (slots < size) & (rows < pairs)
+        is_real = (slots < size) & (index < num_pairs)
         return source, jnp.where(is_real[:, None], target, pad_id)
 
     return Buckets(choose, tuple(partial(draw, i) for i in range(len(sizes))), num_devices)

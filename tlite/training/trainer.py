@@ -250,9 +250,11 @@ class Trainer:
         seeds = range(self.config.seeds)
         if self.sharded and jax.process_count() == 1:
             shardings = {name: NamedSharding(self.mesh, spec) for name, spec in self.specs.items()}
-            take = lambda tree, i: {n: a[i] for n, a in tree.items()}  # noqa: E731
-            take = jax.jit(take, out_shardings=shardings)
-            return [self._to_model(take(parameters, i)) for i in seeds]
+            select = jax.jit(
+                lambda arrays, i: {name: a[i] for name, a in arrays.items()},
+                out_shardings=shardings,
+            )
+            return [self._to_model(select(parameters, i)) for i in seeds]
         host = self.on_host(parameters)
         each = [{name: np.array(a[i]) for name, a in host.items()} for i in seeds]
         return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
@@ -260,8 +262,12 @@ class Trainer:
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
         """Return the arrays in full; all processes must call it if one is sharded over them."""
         gather = jax.jit(lambda a: a, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-        is_local = lambda a: a.is_fully_addressable or a.is_fully_replicated  # noqa: E731
-        return {n: np.asarray(a if is_local(a) else gather(a)) for n, a in parameters.items()}
+
+        def to_host(a):
+            is_local = a.is_fully_addressable or a.is_fully_replicated
+            return np.asarray(a if is_local else gather(a))
+
+        return {name: to_host(a) for name, a in parameters.items()}
 
     def check_fits(self) -> None:
         """Raise a `UserError` if the state, its gradients and the data need more than is free.
@@ -291,8 +297,9 @@ class Trainer:
         if self.sharded:
             if self.mesh.shape["replica"] == 1:
                 return function
-            keep = lambda spec: PartitionSpec(*(a if a == "replica" else None for a in spec))  # noqa: E731
-            in_specs = jax.tree.map(keep, in_specs)
+            in_specs = jax.tree.map(
+                lambda spec: PartitionSpec(*(a if a == "replica" else None for a in spec)), in_specs
+            )
         return jax.shard_map(
             function,
             mesh=self.mesh,
