@@ -20,7 +20,7 @@ def fit_bags_of_words(
     num_classes: int,
     l2: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit the sum of several `bag_of_words`; return weights (V, C) and bias (C,).
+    """Fit logits that are a sum of `bag_of_words`; return weights (V, C) and bias (C,).
 
     Minimises mean cross-entropy + l2 / 2 |w|^2 with weights = r w, where r are the log-count
     ratios of naive Bayes: features with a large ratio are penalised less (Wang and Manning 2012,
@@ -56,14 +56,15 @@ def fit_bags_of_words(
 
 
 def unit_bags(features: np.ndarray, sizes: Sequence[int]) -> scipy.sparse.csr_matrix:
-    """Return the binary feature vector (V,) of each text as a sparse row; each bag has length 1."""
-    bags, first = [], 0
+    """Return the binary feature vector (V,) of each text as a sparse row, bags scaled to norm 1."""
+    bags, first_id = [], 0
     for size in sizes:
-        is_in_bag = (features >= first) & (features < first + size)
-        count = is_in_bag.sum(-1)
-        values = np.repeat(1 / np.sqrt(np.maximum(count, 1)), count)
-        row_starts = np.concatenate([[0], np.cumsum(count)])
-        csr = values, features[is_in_bag] - first, row_starts
-        bags.append(scipy.sparse.csr_matrix(csr, (len(features), size)))
-        first += size
+        is_in_bag = (features >= first_id) & (features < first_id + size)
+        counts = is_in_bag.sum(-1)
+        values = np.repeat(1 / np.sqrt(np.maximum(counts, 1)), counts)
+        columns = features[is_in_bag] - first_id
+        row_starts = np.concatenate([[0], np.cumsum(counts)])
+        shape = len(features), size
+        bags.append(scipy.sparse.csr_matrix((values, columns, row_starts), shape))
+        first_id += size
     return scipy.sparse.hstack(bags, format="csr")

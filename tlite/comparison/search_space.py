@@ -1,4 +1,4 @@
-"""Search space of `tlite tune`: ranges and choices by dotted field, and the points to try."""
+"""Search space of `tlite tune`: a range or a list of choices for each field, and points to try."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ class Range:
         return f"{self.low:g}..{self.high:g}"
 
     def point(self, fraction: float) -> float | int:
-        """Return low (high / low)^fraction as an integer, or as a float of three digits."""
+        """Return low (high / low)^fraction, as an integer or rounded to three significant digits."""
         if fraction in (0, 1):
             return self.high if fraction else self.low
         value = self.low * (self.high / self.low) ** fraction
@@ -38,23 +38,26 @@ class Range:
         return min(max(float(f"{value:.3g}"), self.low), self.high)
 
     def fraction(self, value: float) -> float:
-        """Return the position of a value, from 0 at the low end to 1 at the high one."""
+        """Return the inverse of `point`: 0 for the low end, 1 for the high end."""
         return math.log(value / self.low) / math.log(self.high / self.low)
 
 
 SearchSpace = dict[str, Range | tuple]
-"""A range or choices by dotted field."""
+"""A range or a tuple of choices for each dotted field."""
 
 
-def make_search_space(experiment: Any, fields: Mapping[str, Any]) -> SearchSpace:
-    """Return the search space of ranges (low, high) and lists of choices by dotted field.
+def make_search_space(experiment: Any, values_by_field: Mapping[str, Any]) -> SearchSpace:
+    """Return the search space, its values converted to the types of the fields.
+
+    Args:
+        values_by_field: by dotted name a tuple (low, high) for a range, or a list of choices.
 
     Raises:
-        UserError: there is no such field, a value does not fit it, its losses could not be
-            compared (another data set, say), or there are fewer than two values.
+        UserError: there is no such field, a value does not fit it, losses with its values can't be
+            compared (other data, say), or there are fewer than two values.
     """
     space = {}
-    for name, values in fields.items():
+    for name, values in values_by_field.items():
         try:
             if name.split(".")[0] in ("data", "tokenizer"):
                 raise ValueError("losses of other data or tokenizers can't be compared")
@@ -83,10 +86,10 @@ def make_axis(experiment: Any, name: str, values: Any) -> Range | tuple:
 
 
 def sample_space(space: SearchSpace, trials: int) -> list[Change]:
-    """Return the points to try, without duplicates.
+    """Return at most `trials` different points to try.
 
-    They are `trials` points of a single range, evenly spaced in the logarithm; all combinations of
-    choices if these are at most `trials`; else scrambled Sobol points (Owen 1998).
+    They are evenly spaced in the logarithm for a single range, all combinations of choices if there
+    are no ranges and at most `trials` combinations, and else scrambled Sobol points (Owen 1998).
 
     Raises:
         UserError: `trials` is below 2, or there is only one point.
@@ -112,14 +115,14 @@ def sample_space(space: SearchSpace, trials: int) -> list[Change]:
 
 
 def pick(axis: Range | tuple, fraction: float) -> Any:
-    """Return the value at a position in [0, 1) of an axis."""
+    """Return the value of an axis at a fraction in [0, 1) of its length."""
     return axis.point(fraction) if isinstance(axis, Range) else axis[int(fraction * len(axis))]
 
 
 def describe_value(value: Any) -> str:
-    """Return a value as text, a component with the fields that are not its class's defaults.
+    """Return a value as text; a component as its class with the fields that are not defaults.
 
-    A component in the form that `to_dict` writes is described by its class's name alone.
+    A component as `to_dict` writes it is described by the name of its class alone.
     """
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " ".join(map(describe_value, value))
@@ -128,8 +131,8 @@ def describe_value(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, Range):
         values = {}
         for field in fields(value):
-            is_made = field.default_factory is not MISSING
-            default = field.default_factory() if is_made else field.default
+            has_factory = field.default_factory is not MISSING
+            default = field.default_factory() if has_factory else field.default
             if repr(setting := getattr(value, field.name)) != repr(default):
                 values[field.name] = setting
         settings = ", ".join(f"{name}={describe_value(v)}" for name, v in values.items())
@@ -140,13 +143,18 @@ def describe_value(value: Any) -> str:
 
 
 def describe_change(change: Change) -> str:
-    """Return a change as text: learning_rate=0.00316, by the last part of each dotted name."""
+    """Return a change as text, such as learning_rate=0.00316, without the fields' parents."""
     pairs = ((name.rpartition(".")[2], describe_value(value)) for name, value in change.items())
     return " ".join(f"{name}={value}" for name, value in pairs)
 
 
 def end_of_range_warnings(space: SearchSpace, change: Change, trials: int) -> list[str]:
-    """Return a sentence for each value within half the spacing of points of a range's end."""
+    """Return a warning for each value that is less than half a grid step from an end of its range.
+
+    Args:
+        change: the best point.
+        trials: number of points of the grid.
+    """
     warnings = []
     for name, axis in space.items():
         if not isinstance(axis, Range):

@@ -1,4 +1,4 @@
-"""Windows of T tokens and the T tokens that follow each: the examples of a language model."""
+"""Examples of a language model: windows of T tokens, and for each token the next one as target."""
 
 from typing import TypeVar
 
@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Int64, Key
 
 PHILOX_BLOCK = 4  # numbers per value of Philox's counter
-MASK = 2**64 - 1
+UINT64_MASK = 2**64 - 1
 
 Tokens = TypeVar("Tokens", np.ndarray, str)
 
 
 def split_tokens(tokens: Tokens, validation_fraction: float) -> tuple[Tokens, Tokens]:
-    """Split tokens or a text: the end is the validation split, the rest the training split."""
+    """Return (training, validation): a fraction at the end of tokens or a text is validation."""
     size = len(tokens) - round(len(tokens) * validation_fraction)
     return tokens[:size], tokens[size:]
 
@@ -29,26 +29,27 @@ def sample_windows(
 
 
 def sample_positions(
-    seed: int, step: int, number: int, below: int, *, stream: int = 0, first: int = 0
+    seed: int, step: int, count: int, high: int, *, stream: int = 0, first: int = 0
 ) -> Int64[np.ndarray, "N"]:
-    """Return uniform random integers in [0, below); the i-th depends on (seed, stream, step, i).
+    """Return uniform random integers in [0, high); the i-th depends on (seed, stream, step, i).
 
-    They start the windows of a corpus, as `jax.random.randint` has 32 bits only. The bits are
-    Philox's (Salmon et al. 2011), which NumPy keeps across versions; the bias of the remainder is
-    below `below` / 2^64.
+    Windows of a corpus start at them, as `jax.random.randint` has 32 bits only. They are Philox's
+    64-bit words (Salmon et al. 2011), which all versions of NumPy agree on, modulo `high`; the
+    relative error of a probability is below `high` / 2^64.
 
     Args:
+        count: number N of integers.
         stream: different streams give independent numbers.
-        first: index of the first number in the batch, for a process that draws its rows only.
+        first: index i of the first number to return, for a process that draws its rows only.
     """
-    if below < 1:
-        raise ValueError(f"below must be at least 1, not {below}")
+    if high < 1:
+        raise ValueError(f"high must be at least 1, not {high}")
     # The counter has four words: the lowest counts the blocks of a step, the next is the step.
-    counter = np.array([first // PHILOX_BLOCK, step & MASK, 0, 0], np.uint64)
-    key = np.array([seed & MASK, stream & MASK], np.uint64)
+    counter = np.array([first // PHILOX_BLOCK, step & UINT64_MASK, 0, 0], np.uint64)
+    key = np.array([seed & UINT64_MASK, stream & UINT64_MASK], np.uint64)
     skipped = first % PHILOX_BLOCK
-    bits = np.random.Philox(key=key, counter=counter).random_raw(skipped + number)[skipped:]
-    return (bits % np.uint64(below)).astype(np.int64)
+    bits = np.random.Philox(key=key, counter=counter).random_raw(skipped + count)[skipped:]
+    return (bits % np.uint64(high)).astype(np.int64)
 
 
 def contiguous_windows(

@@ -45,8 +45,7 @@ def translate(
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
         tokens = _pad([sources[row] for row in rows], context, config.special_tokens.pad_id)
         limits = [max_length or _default_max_length(len(sources[row]), context) for row in rows]
-        longest = max_length or _default_max_length(tokens.shape[1], context)
-        search = _search(mesh, beam, longest)
+        search = _search(mesh, beam, max_length or _default_max_length(tokens.shape[1], context))
         batches.append((rows, search(model, tokens, np.array(limits), length_penalty)))
     results: dict[int, list] = {}
     for rows, hypotheses in batches:  # all have been started: no device waits for another

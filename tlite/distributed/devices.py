@@ -11,15 +11,15 @@ from pathlib import Path
 from tlite.errors import UserError, first_line
 
 MAX_CACHE_BYTES = 2 * 2**30
-"""Size limit of the compilation cache; JAX's own limit needs another package and locks."""
+"""Size limit of the compilation cache; JAX's own limit needs the package filelock, and locks."""
 
 
 def prepare_devices() -> None:
     """Make every CPU core a device and cache compiled programs between runs.
 
-    Small models gain most: one thread pool over two cores trains the 44k-parameter generator
-    slower than two devices of one core each. A GPU or TPU, where JAX finds one, is used instead.
-    The settings are environment variables, so JAX need not be imported; those already set stay.
+    Small models gain most: the 44k-parameter generator trains faster on two devices of one core
+    each than on one device with two threads. A GPU or TPU, if JAX finds one, is used instead. The
+    settings are environment variables, so JAX need not be imported; variables that are set stay.
     """
     compiled = cache_folder() / "compiled"
     atexit.register(prune_cache, compiled)
@@ -32,8 +32,8 @@ def prepare_devices() -> None:
         if name.upper() in os.environ:
             continue
         os.environ[name.upper()] = str(value)
-        if jax := sys.modules.get("jax"):  # imported already
-            with contextlib.suppress(RuntimeError):  # and started
+        if jax := sys.modules.get("jax"):  # imported already: it has read the environment
+            with contextlib.suppress(RuntimeError):  # its devices are in use
                 jax.config.update(name, value)
 
 
@@ -49,20 +49,20 @@ def prune_cache(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
 
 
 def platform_error_message() -> str | None:
-    """Return a message if JAX, imported already, lacks the platform that JAX_PLATFORMS names."""
+    """Return a message if JAX, if imported, can't use the platform that JAX_PLATFORMS names."""
     platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     if platforms and jax:
         try:
             jax.devices()
         except Exception as error:  # of several types, AssertionError among them
-            return f"JAX_PLATFORMS is {platforms!r}: {first_line(error)} (cpu is always there)"
+            return f"JAX_PLATFORMS is {platforms!r}: {first_line(error)} (cpu is always available)"
     return None
 
 
 def use_deterministic_operations() -> None:
-    """Make XLA's GPU operations repeat bit for bit, if a GPU plugin is installed.
+    """Make XLA's GPU operations deterministic, if a GPU plugin is installed.
 
-    Call it before JAX starts. Operations on a CPU always repeat.
+    Call it before JAX starts. Operations on a CPU are always deterministic.
     """
     names = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
     flags = os.environ.get("XLA_FLAGS", "")
@@ -76,7 +76,7 @@ def num_cores() -> int:
 
 
 def cache_folder() -> Path:
-    """Return the folder `tlite` in the user's cache folder, for files that can be made again."""
+    """Return the folder `tlite` in the user's cache folder, for files that may be deleted."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlite"
     except RuntimeError:
