@@ -1,4 +1,4 @@
-"""Successive halving of the values of a hyperparameter, on paired validation losses."""
+"""Successive halving: drop values of hyperparameters that are worse on the same validation."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -17,11 +17,12 @@ Value = TypeVar("Value", bound=Hashable)
 def rungs(steps: int, num_values: int, reduction: int = 2) -> list[int]:
     """Return the numbers of steps after which values are dropped: ..., steps / 4, steps / 2.
 
-    Successive halving (Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016): each rung
+    In successive halving (Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016) each rung
     divides the number of values by `reduction` and multiplies the steps by it.
     """
-    count = int(math.log(max(num_values, 1), reduction) + 1e-9)
-    return [steps // reduction**i for i in range(count - 1, 0, -1) if steps // reduction**i]
+    num_halvings = int(math.log(max(num_values, 1), reduction) + 1e-9)
+    numbers = [steps // reduction**i for i in range(num_halvings - 1, 0, -1)]
+    return [number for number in numbers if number > 0]
 
 
 def survivors(
@@ -33,10 +34,10 @@ def survivors(
     best (`is_worse`).
 
     Args:
-        scores: losses of each value, on the same seeds and examples. A value whose training
+        scores: losses of each value, on the same S seeds and N examples. A value whose training
             diverged (None, or a mean that is not finite) is dropped.
     """
-    means = {value: np.mean(by_cell) for value, by_cell in scores.items() if by_cell is not None}
+    means = {value: np.mean(losses) for value, losses in scores.items() if losses is not None}
     ranked = sorted((v for v in means if np.isfinite(means[v])), key=means.__getitem__)
     if not ranked:
         return []
@@ -51,15 +52,15 @@ def survivors(
 def losses_by_example(
     scores: Mapping[Value, ExampleScores], *, contiguous: bool
 ) -> dict[Value, Float[np.ndarray, "S N"]]:
-    """Return the losses by seed and example for `survivors`, without values that diverged.
+    """Return the argument of `survivors`, without values that diverged.
 
     Args:
-        contiguous: True if examples are the windows of one text, which are grouped into blocks by
-            the differences from the best value.
+        contiguous: True if examples are the windows of one text. Blocks of windows then count as
+            examples; their length follows from the differences to the best value (`num_blocks`).
     """
     finite = {value: s for value, s in scores.items() if np.isfinite(s.sums["loss"]).all()}
     pairs = {value: sums_and_counts(s, "loss") for value, s in finite.items()}
-    # Sums of windows grow with the context, which may differ; losses per target do not.
+    # Mean losses per target: sums of windows grow with the context, which may differ.
     ranked = sorted(finite, key=lambda value: pairs[value][0].sum() / pairs[value][1].sum())
     pairs = [pairs[value] for value in ranked]
     return dict(zip(ranked, score_tables(pairs, contiguous=contiguous), strict=True))

@@ -22,11 +22,14 @@ from tlite.errors import UserError
 from tlite.training.metrics import ExampleScores, read_example_scores
 
 EXAMPLE_NOUNS = {GENERATOR: "text", TRANSLATOR: "pairs"}
-"""Name of a validation's examples, "texts" by default; those of a generator are one text."""
+"""Noun for the validation examples of each kind of run; "texts" for the other kinds."""
 RECOMMENDED_SEEDS, RECOMMENDED_BLOCKS = 5, 10
+"""Intervals of fewer get a note."""
 
 
 class Results(NamedTuple):
+    """Runs, their differences from a reference run, and sentences about them."""
+
     runs: list[RunSummary]
     differences: list[Difference | None]
     """Difference of each run from the reference; None for the reference itself."""
@@ -34,7 +37,7 @@ class Results(NamedTuple):
     """The first run that has not failed."""
     metric: Metric
     fields: dict[str, list[str]]
-    """Fields that differ between the configs: a text for each run by field."""
+    """Fields of the configs that differ, by dotted name: the value of each run as text."""
     conclusions: list[str]
     """A sentence for each run but the reference."""
     notes: list[str]
@@ -42,13 +45,13 @@ class Results(NamedTuple):
     smallest_effect: float | None = None
     """The smallest difference of interest, in the metric's unit."""
     match: Match | None = None
-    """Unit of the budgets of `speedups`."""
+    """Unit of the budgets in `speedups`: steps, FLOPs or seconds."""
     speedups: Sequence[Entry] = ()
-    """Runs by number of steps, with their speedups over the reference."""
+    """Groups of runs that differ in the number of steps only, with their speedups."""
 
     @property
     def intervals(self) -> list[tuple[RunSummary, Difference]]:
-        """The runs whose difference has an interval."""
+        """Pairs (run, difference) of the runs whose difference has an interval."""
         pairs = zip(self.runs, self.differences, strict=True)
         return [(run, d) for run, d in pairs if d and d.half_width is not None]
 
@@ -59,20 +62,20 @@ def compare_runs(
     """Compare runs, and the variants of studies, with the first one.
 
     Args:
-        smallest_effect: difference of interest, in the metric's unit: each sentence ends with the
-            number of seeds that show it.
-        match: also compute effective speedups, of runs at several numbers of steps.
+        smallest_effect: difference of interest, in the metric's unit: each conclusion ends with
+            the number of seeds that would show it.
+        match: also compute effective speedups, of runs with several numbers of steps.
 
     Raises:
-        UserError: they can't be read, or not be compared.
+        UserError: a run can't be read, or the runs can't be compared.
     """
     runs, notes = read_summaries(folders)
     if not runs:
         raise UserError(f"there is nothing to compare: {'; '.join(notes) or 'no variants'}")
     metric, reference = common_metric(runs), next((r for r in runs if not r.failed), runs[0])
-    there = read_example_scores(reference.folder)
+    scores = read_example_scores(reference.folder)
     differences = [
-        None if run is reference else _difference(run, reference, there, metric) for run in runs
+        None if run is reference else _difference(run, reference, scores, metric) for run in runs
     ]
     tested = [index for index, d in enumerate(differences) if d and d.p is not None]
     for index, p in zip(tested, holm([differences[i].p for i in tested]), strict=True):
@@ -91,16 +94,22 @@ def compare_runs(
 
 
 def _difference(
-    run: RunSummary, reference: RunSummary, there: ExampleScores | None, metric: Metric
+    run: RunSummary,
+    reference: RunSummary,
+    reference_scores: ExampleScores | None,
+    metric: Metric,
 ) -> Difference | None:
-    """Return the difference from the reference, by examples where both have saved their scores."""
-    here, pairs, scale = read_example_scores(run.folder), None, metric.scale
+    """Return the difference from the reference; None if no step has a validation of both.
+
+    Its interval is over examples too, if both runs have saved the scores of examples.
+    """
     steps = common_steps(run, reference)
     if None in steps:
         return None
-    if here and there and (here.step, there.step) == steps:
+    scores, pairs, scale = read_example_scores(run.folder), None, metric.scale
+    if scores and reference_scores and (scores.step, reference_scores.step) == steps:
         contiguous = run.experiment["kind"] == GENERATOR
-        if pairs := pair_scores(here, there, metric.name, contiguous=contiguous):
+        if pairs := pair_scores(scores, reference_scores, metric.name, contiguous=contiguous):
             pairs = PairedScores(scale * pairs.run, scale * pairs.reference, pairs.block)
     values = [r.values(metric, s) for r, s in zip((run, reference), steps, strict=True)]
     return difference(*values, pairs, paired=shares_initial_values(run, reference))
@@ -117,7 +126,7 @@ def conclude(
     pair = f"{run.label} vs {reference.label}:"
     if reference.failed:
         return f"{pair} both failed"
-    if run.failed:  # no score is missing: it is the worse one
+    if run.failed:
         seeds = f" ({len(run.diverged[1])} of {run.training.seeds} seeds)" if run.diverged else ""
         return f"{pair} worse, it failed{seeds}"
     if difference is None:
@@ -127,38 +136,38 @@ def conclude(
     sizes = _sample_sizes(run, difference)
     if difference.same:
         return f"{pair} identical scores ({sizes})"
-    half, by_examples = difference.half_width, difference.half_widths_by_source[1]
-    text = f"difference {difference.mean:+.{decimals([half])}f} {metric.unit}"
-    if half is None:
+    half_width, over_examples = difference.half_width, difference.half_widths_by_source[1]
+    text = f"difference {difference.mean:+.{decimals([half_width])}f} {metric.unit}"
+    if half_width is None:
         text += ", no CI over seeds: two seeds of each are needed"
-        if by_examples:
-            text += f"; with these seeds 95 % CI {_interval(difference.mean, by_examples)}"
-    elif not half:
+        if over_examples:
+            text += f"; with these seeds 95 % CI {_interval(difference.mean, over_examples)}"
+    elif not half_width:
         text += " with every seed, no CI"
     else:
         verdict = "better" if metric.better(difference.mean) else "worse"
         text = f"{verdict if difference.significant else 'not significant'}, {text}"
-        text += f", 95 % CI {_interval(difference.mean, half)}"
+        text += f", 95 % CI {_interval(difference.mean, half_width)}"
         if difference.p < 0.05 and not difference.significant:
             text += f", p {difference.p_adjusted:.2g} (Holm)"
         if smallest_effect:
-            number = difference.required_seeds(smallest_effect)
-            seeds = "more than 1,000 seeds" if number is None else f"{number:,} seeds each"
+            required = difference.required_seeds(smallest_effect)
+            seeds = "more than 1,000 seeds" if required is None else f"{required:,} seeds each"
             sizes += f"; to show {smallest_effect:g} {metric.unit}: {seeds}"
     return f"{pair} {text} ({sizes})"
 
 
-def _interval(mean: float, half: float) -> str:
-    places = decimals([half])
-    return f"[{mean - half:.{places}f}, {mean + half:.{places}f}]"
+def _interval(mean: float, half_width: float) -> str:
+    places = decimals([half_width])
+    return f"[{mean - half_width:.{places}f}, {mean + half_width:.{places}f}]"
 
 
 def _sample_sizes(run: RunSummary, difference: Difference) -> str:
     """Return the numbers of seeds, and of examples or blocks."""
-    one, other = difference.seeds
-    seeds = f"{one} and {other} seeds"
+    run_seeds, reference_seeds = difference.seeds
+    seeds = f"{run_seeds} and {reference_seeds} seeds"
     if difference.method == "paired":
-        seeds = f"{one} paired seeds" if one > 1 else "1 seed"
+        seeds = f"{run_seeds} paired seeds" if run_seeds > 1 else "1 seed"
     examples = "blocks" if difference.block > 1 else _example_noun(run)
     return f"{seeds}, {difference.examples:,} {examples}" if difference.examples else seeds
 
@@ -166,13 +175,13 @@ def _sample_sizes(run: RunSummary, difference: Difference) -> str:
 def _interval_notes(
     pairs: Sequence[tuple[RunSummary, Difference]], reference: RunSummary
 ) -> list[str]:
-    """Return what the intervals are for, and which numbers are to be read with care."""
+    """Return notes on the step, population and correction of intervals, and on small samples."""
     if not pairs:
         return []
     steps = {step for run, _ in pairs for step in common_steps(run, reference)}
     where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
-    by_example, name = [d for _, d in pairs if d.examples], _example_noun(reference)
-    population = population_phrase(name) if by_example else f"the same {name}"
+    by_example, noun = [d for _, d in pairs if d.examples], _example_noun(reference)
+    population = population_phrase(noun) if by_example else f"the same {noun}"
     notes = [
         f"compared at {where}, not at the best checkpoint, which the same validation has chosen",
         f"95 % CI: for new seeds and {population}",
@@ -197,7 +206,7 @@ def _example_noun(run: RunSummary) -> str:
 
 
 def _progress_note(run: RunSummary, metric: Metric) -> str:
-    """Return why a run failed, how far it is if it is not finished, else ""."""
+    """Return why a run failed, or at which step it is if it is not finished, else ""."""
     has_value = bool(run.values(metric))
     if run.failed:
         return f"{run.label} failed: {run.failed}"
@@ -209,9 +218,9 @@ def _progress_note(run: RunSummary, metric: Metric) -> str:
 
 
 def decimals(errors: Sequence[float | None]) -> int:
-    """Return the decimals that show two digits of the median error; 4 if all are unknown."""
-    known = sorted(error for error in errors if error)
-    if not known:
+    """Return how many decimals show two digits of the median error; 4 if no error is known."""
+    ordered = sorted(error for error in errors if error)
+    if not ordered:
         return 4
-    middle = known[(len(known) - 1) // 2]
-    return min(max(1 - math.floor(math.log10(middle)), 0), 6)
+    median = ordered[(len(ordered) - 1) // 2]
+    return min(max(1 - math.floor(math.log10(median)), 0), 6)

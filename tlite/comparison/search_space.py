@@ -29,7 +29,7 @@ class Range:
         return f"{self.low:g}..{self.high:g}"
 
     def point(self, fraction: float) -> float | int:
-        """Return low (high / low)^fraction, as an integer or rounded to three significant digits."""
+        """Return low (high / low)^fraction, as an integer or a float with 3 significant digits."""
         if fraction in (0, 1):
             return self.high if fraction else self.low
         value = self.low * (self.high / self.low) ** fraction

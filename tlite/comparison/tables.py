@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ Table = list[list[str]]  # cells as text; the header first
 
 
 def field_table(results: Results) -> Table:
-    """Return the differing fields of the configs; rows are runs or fields, whichever are more."""
+    """Return the fields that differ by run; runs or fields are the rows, whichever are more."""
     fields, labels = results.fields, [run.label for run in results.runs]
     cells = [("differs", *fields), *zip(labels, *fields.values(), strict=True)]
     if len(fields) > len(labels):
@@ -44,17 +45,17 @@ def field_table(results: Results) -> Table:
 
 
 def records(results: Results) -> list[dict[str, Any]]:
-    """Return the numbers of each run, by name, for programs."""
+    """Return the numbers of each run by name, as for JSON."""
     return [_record(results, index) for index in range(len(results.runs))]
 
 
 def _record(results: Results, index: int) -> dict[str, Any]:
-    run, by, metric = results.runs[index], results.differences[index], results.metric
+    run, diff, metric = results.runs[index], results.differences[index], results.metric
     effect = results.smallest_effect
-    half = by and by.half_width
-    of_seeds, of_examples = by.half_widths_by_source if by else (None, None)
-    by_seed, (steps, curve) = run.values(metric), run.curve(metric)
-    values, rates = [*by_seed.values()], [*run.rates.values()]
+    half_width = diff and diff.half_width
+    over_seeds, over_examples = diff.half_widths_by_source if diff else (None, None)
+    values_by_seed, (steps, curve) = run.values(metric), run.curve(metric)
+    values, rates = [*values_by_seed.values()], [*run.rates.values()]
     return {
         "label": run.label,
         "run": str(run.folder),
@@ -70,20 +71,20 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "seeds": len(values),
         "mean": float(np.mean(values)) if values else None,
         "standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-        "difference": by and by.mean,
-        "half_width": half,
-        "half_width_of_seeds": of_seeds,
-        "half_width_of_examples": of_examples,
-        "low": None if half is None else by.mean - half,
-        "high": None if half is None else by.mean + half,
-        "p_by_holm": by and by.p_adjusted,
-        "method": None if half is None else by.method,
-        "seeds_compared": by and min(by.seeds),
-        "examples_compared": by and by.examples,
-        "correlation": by and by.correlation,
-        "required_seeds": by and effect and by.required_seeds(effect),
+        "difference": diff and diff.mean,
+        "half_width": half_width,
+        "half_width_of_seeds": over_seeds,
+        "half_width_of_examples": over_examples,
+        "low": None if half_width is None else diff.mean - half_width,
+        "high": None if half_width is None else diff.mean + half_width,
+        "p_by_holm": diff and diff.p_adjusted,
+        "method": None if half_width is None else diff.method,
+        "seeds_compared": diff and min(diff.seeds),
+        "examples_compared": diff and diff.examples,
+        "correlation": diff and diff.correlation,
+        "required_seeds": diff and effect and diff.required_seeds(effect),
         "failed": run.diverged and run.diverged[0],
-        "values": {str(seed): value for seed, value in by_seed.items()},
+        "values": {str(seed): value for seed, value in values_by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
         "config": {name: texts[index] for name, texts in results.fields.items()},
     }
@@ -92,32 +93,22 @@ def _record(results: Results, index: int) -> dict[str, Any]:
 def result_table(results: Results) -> Table:
     """Return the numbers as text, a row for each run."""
     rows = records(results)
-
-    def cells(name: str, style: str = ",", error: str = "", form: str = "") -> list[str]:
-        """Return a value of each run, with its error in a form, both with the error's decimals."""
-        errors = [row.get(error) for row in rows]
-        style = style + f".{decimals(errors)}f" if error else style
-        texts = [ABSENT if row[name] is None else f"{row[name]:{style}}" for row in rows]
-        return [
-            text if e is None else text + form.format(f"{e:{style.lstrip('+')}}")
-            for text, e in zip(texts, errors, strict=True)
-        ]
-
-    mean = cells("mean", "", error="standard_deviation", form=" ({})")
-    first = results.reference.label
-    minus = f"minus {first if len(first) <= MAX_HEADER else 'the first'} ± 95 % CI"
-    difference = cells("difference", "+", error="half_width", form=" ± {}")
-    ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in rows]
+    cells = partial(_cells, rows)
+    means = _cells_with_error(rows, "mean", "standard_deviation", " ({})")
+    reference = results.reference.label
+    minus = f"minus {reference if len(reference) <= MAX_HEADER else 'the first'} ± 95 % CI"
+    differences = _cells_with_error(rows, "difference", "half_width", " ± {}", sign="+")
+    unfinished = ["" if row["finished"] else f" of {row['steps']:,}" for row in rows]
     columns = {
         "": cells("label", ""),
-        results.metric.title + (", mean (SD)" if "(" in "".join(mean) else ""): [
-            "failed" if run.failed else cell for run, cell in zip(results.runs, mean, strict=True)
+        results.metric.title + (", mean (SD)" if "(" in "".join(means) else ""): [
+            "failed" if run.failed else cell for run, cell in zip(results.runs, means, strict=True)
         ],
-        minus: [cell.replace("-", "\N{MINUS SIGN}") for cell in difference],
+        minus: [cell.replace("-", "\N{MINUS SIGN}") for cell in differences],
         "p (Holm)": cells("p_by_holm", ".2g"),
         "seeds": cells("seeds"),
         "at step": cells("last_validation"),
-        "steps": [step + end for step, end in zip(cells("step"), ends, strict=True)],
+        "steps": [*map("".join, zip(cells("step"), unfinished, strict=True))],
         "parameters": cells("parameters"),
         "FLOPs a seed": [cell.replace("e+", "e") for cell in cells("flops", ".3g")],
         "tokens/s": cells("tokens_per_second", ",.0f"),
@@ -129,6 +120,21 @@ def result_table(results: Results) -> Table:
         del columns["p (Holm)"]
     columns = [[title, *texts] for title, texts in columns.items()]
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _cells(rows: Sequence[dict[str, Any]], name: str, spec: str = ",") -> list[str]:
+    """Return a number of each run as text, by a format specification."""
+    return [ABSENT if row[name] is None else f"{row[name]:{spec}}" for row in rows]
+
+
+def _cells_with_error(
+    rows: Sequence[dict[str, Any]], name: str, error: str, template: str, sign: str = ""
+) -> list[str]:
+    """Return a number of each run with its error, both with the decimals that the errors need."""
+    spec = f".{decimals([row[error] for row in rows])}f"
+    errors = _cells(rows, error, spec)
+    suffixes = ["" if text == ABSENT else template.format(text) for text in errors]
+    return [*map("".join, zip(_cells(rows, name, sign + spec), suffixes, strict=True))]
 
 
 def speedup_table(results: Results) -> Table:
@@ -162,13 +168,13 @@ def speedup_records(results: Results) -> list[dict[str, Any]]:
 def to_text(results: Results) -> str:
     """Return tables, conclusions and notes for a terminal."""
     tables = field_table(results), result_table(results), speedup_table(results)
-    parts = [*map(_align_columns, tables)]
-    parts += ["\n".join(results.conclusions), "\n".join(f"note: {n}" for n in results.notes)]
-    return "\n\n".join(part for part in parts if part)
+    blocks = [*map(_align_columns, tables)]
+    blocks += ["\n".join(results.conclusions), "\n".join(f"note: {n}" for n in results.notes)]
+    return "\n\n".join(filter(None, blocks))
 
 
 def _align_columns(table: Table) -> str:
-    """Return the lines of a table; all columns but the first are aligned to the right."""
+    """Return a table as text; all columns but the first are aligned to the right."""
     lines = [""] * len(table)
     for index, column in enumerate(zip(*table, strict=True)):
         cells = [*map(shorten, column)]
@@ -181,15 +187,15 @@ def _align_columns(table: Table) -> str:
 
 def to_markdown(results: Results) -> str:
     """Return tables, and a list of conclusions and notes."""
-    parts = []
+    blocks = []
     tables = field_table(results), result_table(results), speedup_table(results)
     for header, *rows in filter(None, tables):
         lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-        parts.append("\n".join(f"| {' | '.join(map(_escape_markdown, line))} |" for line in lines))
+        blocks.append("\n".join(f"| {' | '.join(map(_escape_markdown, line))} |" for line in lines))
     sentences = [*results.conclusions, *(f"Note: {note}" for note in results.notes)]
     if sentences:
-        parts.append("\n".join(f"- {_escape_markdown(sentence)}" for sentence in sentences))
-    return "\n\n".join(parts) + "\n"
+        blocks.append("\n".join(f"- {_escape_markdown(sentence)}" for sentence in sentences))
+    return "\n\n".join(blocks) + "\n"
 
 
 def to_csv(results: Results) -> str:
@@ -222,7 +228,7 @@ def to_json(results: Results) -> str:
 
 
 def shorten(text: str, length: int = MAX_CELL) -> str:
-    """Return a text on one line; of a longer one the beginning and the end."""
+    """Return a text on one line, with an ellipsis for the middle of one longer than `length`."""
     text = re.sub(r"\s+", " ", text)
     half = (length - 1) // 2
     return text if len(text) <= length else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"

@@ -18,9 +18,9 @@ class PairSubwords:
     pieces: int = 8000
     """Size of the vocabulary, single characters included; of each side if not joint."""
     joint: bool = True
-    """Learn one vocabulary for sources and targets."""
+    """Learn one vocabulary for sources and targets together."""
     lowercase: bool = False
-    """Lower-case sources and targets."""
+    """Convert sources and targets to lower case."""
 
     def __post_init__(self):
         check_size("pieces", self.pieces, MAX_SUBWORDS)
@@ -42,11 +42,11 @@ class TranslatorExperiment(BaseExperiment, sizes="beam", counts="bleu_sentences"
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Optimizer, schedule, batches, precision and checkpoints."""
     buckets: int = 6
-    """Number of lengths that batches are padded to; each is compiled separately."""
+    """Number of different lengths to which batches are padded; each is compiled separately."""
     truncate: bool = False
     """Cut sentences that are longer than the model's context; else they are an error."""
     beam: int = 5
-    """Beam size of the search that is reported with the greedy one."""
+    """Number of beams of beam search, whose BLEU is reported beside that of greedy search."""
     length_penalty: float = 0.6
     """Exponent of the length penalty: above 0 longer translations are preferred."""
     bleu_sentences: int = 1000
@@ -58,4 +58,4 @@ class TranslatorExperiment(BaseExperiment, sizes="beam", counts="bleu_sentences"
         if self.training.per_device_batch_size:
             raise ValueError("per_device_batch_size must be 0: batches are counted in tokens")
         if not self.bleu_sentences and self.training.best_metric.endswith(("bleu", "exact_match")):
-            raise ValueError(f"{self.training.best_metric} needs bleu_sentences: at least 1")
+            raise ValueError(f"{self.training.best_metric} needs bleu_sentences of at least 1")
