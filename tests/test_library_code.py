@@ -53,6 +53,13 @@ def test_arguments_that_are_no_numbers_are_refused():
         describe_code(partial(optax.adamw, mask=lambda params: params))
 
 
+def test_a_factory_without_its_name_is_an_error(monkeypatch):
+    schedule = optax.constant_schedule(1.0)
+    monkeypatch.setattr(schedule, "__qualname__", "renamed.<locals>.schedule")
+    with pytest.raises(ValueError, match=r"def schedule.* return optax.renamed"):
+        describe_library_code(schedule)
+
+
 def test_other_factories_are_errors_that_name_the_way_out():
     reference = {"kind": "library", "name": "optax.add_noise", "args": [1], "kwargs": {}}
     with pytest.raises(ValueError, match="call it in a function on the top level of your file"):

@@ -26,12 +26,12 @@ def gated_delta_rule(
     """Apply the gated delta rule token by token: the definition, and the form for decoding.
 
     Args:
-        log_alpha: log of the decay, at most 0; -inf discards the state before the token is read.
-        state: the state before the first token; None is zeros.
+        log_alpha: log of the decay alpha, at most 0; -inf discards the state before the token.
+        state: state before the first token; None: zeros.
         valid: False at padding, which leaves the state unchanged (alpha = 1, beta = 0).
 
     Returns:
-        The outputs, of the value's type, and the float32 state after the last token.
+        Outputs of the dtype of `value`, and the float32 state after the last token.
     """
     state, *arrays = _prepare(query, key, value, log_alpha, beta, state, valid)
 
@@ -82,7 +82,7 @@ def chunked_gated_delta_rule(
 
 
 def _prepare(query, key, value, log_alpha, beta, state, valid) -> list[Array]:
-    """State and inputs in float32, with alpha = 1 and beta = 0 at padding."""
+    """Return state and inputs in float32, with alpha = 1 and beta = 0 at padding."""
     if state is None:
         state = jnp.zeros((*key.shape[:-2], value.shape[-1], key.shape[-1]))
     if valid is not None:
@@ -91,14 +91,14 @@ def _prepare(query, key, value, log_alpha, beta, state, valid) -> list[Array]:
 
 
 def _split_chunks(x: Array, axis: int, size: int) -> Array:
-    """(..., T, N) to (chunks, ..., size, N), likewise (..., T); 0, as at padding, fills the end."""
+    """Return (..., T, N) or (..., T) as chunks (chunks, ..., size, N), the last one zero-padded."""
     size = min(size, x.shape[axis])
     x = jnp.pad(x, [(0, -x.shape[axis] % size if i == axis else 0) for i in range(x.ndim)])
     return jnp.moveaxis(x.reshape(*x.shape[:axis], -1, size, *x.shape[axis + 1 :]), axis, 0)
 
 
 def _chunk_terms(q, k, v, log_alpha, beta) -> tuple[Array, ...]:
-    """Everything in a chunk that does not depend on the state before it."""
+    """Return (q, k, W_v, W_k, scores, g, decay to the end) of chunks, which need no state."""
     size, beta = q.shape[-2], beta[..., None]
     g = jnp.exp(jnp.cumsum(log_alpha, axis=-1))[..., None]
     # Logs of D, as sums: differences of the cumulative sums lose digits, and are NaN at -inf.
@@ -110,10 +110,10 @@ def _chunk_terms(q, k, v, log_alpha, beta) -> tuple[Array, ...]:
 
 
 def _unit_lower_inverse(x: Float[Array, "*batch C C"]) -> Float[Array, "*batch C C"]:
-    """Inverse of the lower triangle of x, with 1 in place of its diagonal, by halves:
+    """Return the inverse of the lower triangle of x, with 1 in place of its diagonal.
 
-    the inverse of [[A, 0], [B, C]] is [[A', 0], [-C' B A', C']], A' and C' the inverses of A and C.
-    (`jax.lax.linalg.triangular_solve` can deadlock on several CPU devices in jaxlib 0.10.2.)
+    By halves: [[A, 0], [B, C]] has the inverse [[A', 0], [-C' B A', C']], with A' and C' those of A
+    and C. (`jax.lax.linalg.triangular_solve` can deadlock on several CPU devices in jaxlib 0.10.2.)
     """
     size = x.shape[-1]
     if size == 1:

@@ -1,7 +1,7 @@
 """References to functions of optax and JAX, for config.json.
 
-A function is named by module and name. What a library's factory returns, such as
-`optax.cosine_decay_schedule(1.0, 500)`, is named by the factory and its arguments.
+A function is named by its module and name. A function that a factory of the library has returned,
+such as `optax.cosine_decay_schedule(1.0, 500)`, is named by the factory and its arguments.
 """
 
 import contextlib
@@ -12,37 +12,36 @@ from types import FunctionType
 from typing import Any
 
 LIBRARIES = ("optax", "jax.nn")
-"""Packages whose functions a config may name: none of them reads or writes files."""
+"""Packages whose functions a config may name; none of the functions reads or writes files."""
 FACTORIES = "schedule", "decay", "jax.nn.initializers."
-"""Parts of the names of functions that are called with the arguments in a config."""
+"""A config may call functions whose names contain one of these, with arguments."""
 
 
 def is_library_code(value: Any) -> bool:
-    """True for a function of `LIBRARIES`, or what a factory of them returns."""
+    """True for a function of `LIBRARIES`, and for one that a factory of them has returned."""
     module = getattr(value, "__module__", None) or ""
     return callable(value) and f"{module}.".startswith(("optax.", "jax.nn.", "jax._src.nn."))
 
 
 def describe_library_code(value: Callable) -> dict[str, Any]:
-    """Return the reference to a library's function as JSON.
+    """Return the reference to a library's function as a dictionary for JSON.
 
     Raises:
-        ValueError: it can't be made again from its name and plain arguments.
+        ValueError: the function can't be found by its name, or made again by its factory.
     """
     module, name = value.__module__, value.__qualname__
     if "<locals>" not in name:
         reference = {"kind": "library", "name": f"{_public_module(module, name)}.{name}"}
         if _import_function(reference["name"]) is not value:
-            raise ValueError(f"{name} of {module} is not found under its name")
+            raise ValueError(f"{module} has no {name} that is this function")
         return reference
     factory_name = name.partition(".<locals>")[0]
-    factory = getattr(importlib.import_module(module), factory_name)
     try:
-        cells, names = _closure_values(value), inspect.signature(factory).parameters
-        kwargs = {n: _describe_argument(cells[n]) for n in names if n in cells}
+        factory = getattr(importlib.import_module(module), factory_name)
+        arguments, names = _closure_values(value), inspect.signature(factory).parameters
+        kwargs = {n: _describe_argument(arguments[n]) for n in names if n in arguments}
         reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
-        again = find_library_code(reference)
-        is_same = _comparable(again) == _comparable(value)
+        is_same = _comparable(find_library_code(reference)) == _comparable(value)
     except (ValueError, TypeError, AttributeError):
         is_same = False
     if not is_same:
@@ -57,7 +56,7 @@ def find_library_code(reference: Any) -> Callable:
     """Return the function that `describe_library_code` has described.
 
     Raises:
-        ValueError: it is no such reference, or there is no such function.
+        ValueError: `reference` is of another form, or names no function of `LIBRARIES`.
     """
     if not isinstance(reference, dict) or reference.get("kind") != "library":
         raise ValueError(f"expected a library's function, not {reference!r:.80}")
@@ -86,12 +85,12 @@ def _import_function(path: Any) -> Callable:
     if not parts or not is_inside or any(part.startswith("_") for part in parts):
         raise ValueError(f"{path!r:.80} is not a function of {' or '.join(LIBRARIES)}")
     value: Any = importlib.import_module(parts[0])
-    for at, part in enumerate(parts[1:], 2):
+    for depth, part in enumerate(parts[1:], 2):
         try:
             value = getattr(value, part)
         except AttributeError:
             try:
-                value = importlib.import_module(".".join(parts[:at]))
+                value = importlib.import_module(".".join(parts[:depth]))
             except ImportError as error:
                 raise ValueError(f"there is no {path}") from error
     if not callable(value) or not is_library_code(value):
@@ -101,16 +100,14 @@ def _import_function(path: Any) -> Callable:
 
 def _public_module(module: str, name: str) -> str:
     """Return the shortest module that has the function: optax for optax._src.alias.adamw."""
-    parts = module.split(".")
-    function = getattr(importlib.import_module(module), name.partition(".")[0], None)
-    public = [p for p in parts if not p.startswith("_")]
-    modules = "optax", "optax.contrib", "jax.nn", "jax.nn.initializers", ".".join(public)
-    for candidate in modules:
+    function = getattr(importlib.import_module(module), name, None)
+    public = ".".join(part for part in module.split(".") if not part.startswith("_"))
+    for candidate in ("optax", "optax.contrib", "jax.nn", "jax.nn.initializers", public):
         try:
-            found = importlib.import_module(candidate)
+            exported = getattr(importlib.import_module(candidate), name, None)
         except ImportError:
             continue
-        if getattr(found, name, None) is function and function is not None:
+        if exported is function and function is not None:
             return candidate
     return module
 
@@ -148,16 +145,16 @@ def find_arguments(values: Any) -> Any:
 
 
 def _closure_values(function: Any) -> dict[str, Any]:
-    """Return the values of a closure by name; those that a branch has left unset are left out."""
-    cells = {}
+    """Return the variables of a closure by name, without those that are not set."""
+    values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # it is empty
-            cells[name] = cell.cell_contents
-    return cells
+        with contextlib.suppress(ValueError):  # not set: a branch of the factory was not taken
+            values[name] = cell.cell_contents
+    return values
 
 
 def _comparable(value: Any) -> Any:
-    """Return nested lists and dicts that are equal if code and captured values are equal."""
+    """Return nested lists and dicts that are equal if a function's code and variables are equal."""
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
