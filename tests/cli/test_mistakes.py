@@ -122,6 +122,12 @@ def test_a_mistake_is_one_line_and_changes_nothing(line, fails, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_suggested_experiment_may_have_mean_in_its_name(fails, tmp_path):
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "mean_pool.py").write_text("experiment = None\n")
+    assert "did you mean train mean_pool?" in fails("mean_pol")
+
+
 def test_a_wrong_option_does_not_steer_a_terminal(fails):
     assert "␛[2J" in fails("evaluate run '--\x1b[2J'")
 

@@ -172,8 +172,8 @@ def run_command(words: list[str]) -> None:
         from tlite.runs.experiment_files import find_experiments
 
         near = did_you_mean(command, COMMANDS)
-        other = did_you_mean(command, find_experiments()).replace("mean", "mean train")
-        raise UserError(f"there is no command {command!r}{near or other}")
+        near = near or did_you_mean(command, find_experiments(), prefix="train ")
+        raise UserError(f"there is no command {command!r}{near}")
 
 
 # Options
