@@ -27,27 +27,27 @@ from tlite.errors import (
 
 USAGE = """tlite: transformers as short pure functions
 
-  tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
-  tlite train EXPERIMENT --vary NAME VALUE VALUE ...     train and compare variants (a study)
-  tlite train --resume RUN             resume a run or a study from its last checkpoint
-  tlite train EXPERIMENT --resume auto     resume its run if there is one, else create one
-  tlite tune EXPERIMENT --vary NAME LOW..HIGH     try values of an option, print the best one
-  tlite plan EXPERIMENT --devices 64   memory and time of a step on devices that are not here
-  tlite prepare SOURCE FOLDER          tokenize texts of any size, to train on
-  tlite launch -n 2 train ...          train as several processes on this machine
-  tlite evaluate RUN [OPTIONS]         losses and scores of a run's models
-  tlite generate RUN [OPTIONS]         text by a generator
-  tlite classify RUN [TEXT ...]        classes of texts by a classifier
-  tlite translate RUN [TEXT ...]       translations of texts by a translator
-  tlite compare RUN RUN ...            differences between runs, with confidence intervals
-  tlite inspect RUN                    pictures of what a run has learned, on one page
-  tlite follow RUN --to tensorboard    metrics for TensorBoard or W&B, also while a run trains
-  tlite export RUN FOLDER              a run's model for Hugging Face's transformers
-  tlite experiments                    list the experiments
-  tlite runs [FOLDER]                  list runs, studies and tunings, newest first
+  tlite train EXPERIMENT [OPTIONS]               train an experiment (a Python file, or its name)
+  tlite train EXPERIMENT --vary NAME VALUE ...   train and compare variants: a study
+  tlite train EXPERIMENT --resume auto           resume its newest run, or create the first
+  tlite train --resume RUN                       resume a run or a study from its last checkpoint
+  tlite tune EXPERIMENT --vary NAME LOW..HIGH    try values of an option, and print the best
+  tlite plan EXPERIMENT --devices 64             compute memory and time of a step; run nothing
+  tlite prepare SOURCE FOLDER                    tokenize texts of any size, to train on
+  tlite launch -n 2 train ...                    train in several processes on this machine
+  tlite evaluate RUN                             print losses and scores
+  tlite generate RUN                             generate text
+  tlite classify RUN [TEXT ...]                  classify texts
+  tlite translate RUN [TEXT ...]                 translate texts
+  tlite compare RUN RUN ...                      compare runs, with confidence intervals
+  tlite inspect RUN                              draw attention, predictions and more on one page
+  tlite follow RUN --to tensorboard              write metrics for TensorBoard or W&B
+  tlite export RUN FOLDER                        write a model for Hugging Face's transformers
+  tlite experiments                              list the experiments
+  tlite runs [FOLDER]                            list runs, studies and tunings, newest first
 
-RUN is a folder, or latest for the newest in ./runs. evaluate, generate, classify, translate,
-inspect and export also take the folder of a Hugging Face model, or its name on the hub.
+RUN is the folder of a run, or latest: the newest in ./runs. evaluate, generate, classify,
+translate, inspect and export also take the folder or hub name of a Hugging Face model.
 Each command lists its options with --help: tlite train demo --help, tlite evaluate --help."""
 COMMANDS = tuple(dict.fromkeys(re.findall(r"^  tlite (\w+)", USAGE, re.MULTILINE)))
 HELP = {"-h", "--help"}
@@ -78,7 +78,7 @@ SYNONYMS = {
     "save-total-limit": "max-to-keep",
     "metric-for-best-model": "best-metric",
 }
-"""Options of nanoGPT, Hugging Face or Keras -> their names here."""
+"""Names of options in nanoGPT, Hugging Face or Keras -> their names in tlite."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not code and not isinstance(error, BrokenPipeError):
             code = 2
             print_error(f"can't write to standard output: {system_reason(error)}", code)
-        code = code or 1  # the reader of standard output, `head` say, has gone
+        code = code or 1  # the reader of standard output, such as `head`, has closed it
     return run(distributed.shutdown) or code
 
 
@@ -103,14 +103,14 @@ def run(action: Callable, *arguments: Any) -> int:
     try:
         action(*arguments)
         return 0
-    except (Interrupted, CollectiveError) as error:  # raised by all processes
+    except (Interrupted, CollectiveError) as error:  # all processes raise it
         code = getattr(error, "exit_code", 2)
-        # Processes of `tlite launch` share one terminal; those of several hosts do not.
+        # One process prints for all that share a terminal: those of `tlite launch`, not of hosts.
         is_shared = isinstance(error, Interrupted) or LAUNCHED in os.environ
         if distributed.is_process0() or not is_shared:
             print_error(error, code)
         return code
-    except SystemExit as stop:  # of --help or launch
+    except SystemExit as stop:  # raised by --help and launch
         code = stop.code or 0
     except KeyboardInterrupt:
         code = 130
@@ -128,7 +128,7 @@ def run(action: Callable, *arguments: Any) -> int:
 
 
 def error_message(error: Exception) -> str | None:
-    """Return the line to print for an error of the user's or the system's; None for a bug."""
+    """Return the line to print for an error of the user or the system; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError):
@@ -145,7 +145,7 @@ def error_message(error: Exception) -> str | None:
 
 
 def print_error(message: object, code: int) -> None:
-    start = "\n" if code > 128 and sys.stderr.isatty() else ""  # after the terminal's ^C
+    start = "\n" if code > 128 and sys.stderr.isatty() else ""  # the terminal has printed ^C
     line = printable(f"tlite: {message}").replace("\n", "\u240a")
     with contextlib.suppress(OSError):  # a full disk
         print(f"{start}{line}", file=sys.stderr)
@@ -179,17 +179,19 @@ def run_command(words: list[str]) -> None:
 # Options
 
 
-def parse(kind: Any, words: list[str], program: str) -> Any:
-    """Return a dataclass filled from the options of a command line."""
-    options, unknown = parse_known(kind, words, program)
+def parse(options_type: Any, words: list[str], program: str) -> Any:
+    """Return an instance of a dataclass, its fields set by the words of a command line."""
+    options, unknown = parse_known(options_type, words, program)
     if unknown:
-        names = {field.name.replace("_", "-") for field in dataclasses.fields(kind)}
+        names = {field.name.replace("_", "-") for field in dataclasses.fields(options_type)}
         raise unknown_option(next((w for w in unknown if w.startswith("-")), unknown[0]), names)
     return options
 
 
-def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> tuple[Any, list]:
-    """Return a dataclass filled from options, and the words that are none of its options.
+def parse_known(
+    options_type: Any, words: list[str], program: str, **settings: Any
+) -> tuple[Any, list[str]]:
+    """Return an instance of a dataclass as `parse`, and the words that are not its options.
 
     Args:
         settings: further arguments of `tyro.cli`.
@@ -200,14 +202,16 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
     if HELP & {*words}:
         settings["registry"] = _help_registry()
         if settings.get("add_help", True):
-            words = ["--help"]  # tyro omits arguments that are given from the help
+            words = ["--help"]  # with other words tyro's help omits the arguments that they set
     try:
         with contextlib.redirect_stderr(errors := io.StringIO()):
-            return tyro.cli(kind, args=words, prog=program, return_unknown_args=True, **settings)
+            return tyro.cli(
+                options_type, args=words, prog=program, return_unknown_args=True, **settings
+            )
     except SystemExit as stop:
         if not stop.code:
             raise
-    # A box with a title and a message, between lines.
+    # tyro prints a box: a title, and a message between lines.
     title, *rows = [row.strip("│ ") for row in errors.getvalue().splitlines()]
     groups = itertools.groupby(rows, key=lambda row: not row.strip("─-"))
     message = next((" ".join(group) for is_line, group in groups if not is_line), title)
@@ -215,19 +219,19 @@ def parse_known(kind: Any, words: list[str], program: str, **settings: Any) -> t
 
 
 def unknown_option(word: str, names: Iterable[str]) -> UserError:
-    """Return the error for a word that is no option, with the nearest name or the synonym."""
+    """Return the error for an unknown option; it suggests a synonym or the nearest name."""
     if not word.startswith("--"):
         return UserError(f"unexpected argument {word!r}")
     name, names = word[2:].partition("=")[0].replace("_", "-"), [*names]
-    for others, options in SYNONYMS.items():
+    for synonyms, options in SYNONYMS.items():
         for option in options.split():
-            if name in others.split() and option in names:
+            if name in synonyms.split() and option in names:
                 return UserError(f"unknown option --{name}: did you mean --{option}?")
     return UserError(f"unknown option --{name}{did_you_mean(name, names, '--')}")
 
 
 def _help_registry() -> Any:
-    """Return a registry by which tyro reads dataclasses as usual, but help texts as one line.
+    """Return a registry by which tyro prints each help text as one paragraph.
 
     The options of processes and devices, which most runs don't need, come last.
     """
@@ -242,7 +246,7 @@ def _help_registry() -> Any:
     def read_dataclass(info: Any) -> Any:
         if info.type in active or not dataclasses.is_dataclass(info.type):
             return None
-        active.add(info.type)  # the call below comes here again
+        active.add(info.type)  # the next call calls this rule again
         try:
             spec = ConstructorRegistry.get_struct_spec(info)
         finally:
