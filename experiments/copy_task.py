@@ -13,7 +13,7 @@ from tlite.training import AdamW, TrainingConfig
 experiment = TranslatorExperiment(
     name="copy_task",
     data=CopyTask(),
-    tokenizer=PairSubwords(pieces=100),
+    tokenizer=PairSubwords(num_subwords=100),
     model=Seq2SeqConfig(context=24, width=64, num_heads=4, num_blocks=2, dropout=0.0),
     training=TrainingConfig(
         steps=2500,

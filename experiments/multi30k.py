@@ -9,7 +9,7 @@ OPTIONS="--hub bentrevett/multi30k --training train --validation validation --te
 --source-column en --target-column de".
 
 command   make multi30k   (train --resume RUN goes on)
-          make multi30k OPTIONS="--lowercase --pieces 9700", as published
+          make multi30k OPTIONS="--lowercase --num-subwords 9700", as published
 machine   two cores of an AMD EPYC with AVX-512, the last 3,400 updates of an Intel Xeon with AMX;
           lower-cased: the Xeon
 time      3 h 19 min of updates beside other work; lower-cased 3 h 36 min, partly so
@@ -33,7 +33,7 @@ experiment = TranslatorExperiment(
     data=ParallelText(
         training=files("train"), validation=files("val"), test=files("test_2016_flickr")
     ),
-    tokenizer=PairSubwords(pieces=8000),
+    tokenizer=PairSubwords(num_subwords=8000),
     model=Seq2SeqConfig(
         context=80,
         width=128,

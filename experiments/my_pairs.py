@@ -19,7 +19,7 @@ from tlite.training import AdamW, CrossEntropy, TrainingConfig
 experiment = TranslatorExperiment(
     name="my_pairs",
     data=ParallelText(split_by="text"),
-    tokenizer=PairSubwords(pieces=4000),
+    tokenizer=PairSubwords(num_subwords=4000),
     model=Seq2SeqConfig(
         context=80,
         width=128,

@@ -16,7 +16,7 @@ from tlite.training import AdamW, TrainingConfig
 experiment = TranslatorExperiment(
     name="number_words",
     data=NumberWords(),
-    tokenizer=PairSubwords(pieces=150),
+    tokenizer=PairSubwords(num_subwords=150),
     model=Seq2SeqConfig(
         context=64,
         width=96,

@@ -21,9 +21,11 @@ def test_a_name_must_be_printable(name):
 
 
 INVALID = {
-    lambda: E.Subwords(pieces=0): "pieces must be at least 1, not 0",
-    lambda: E.PairSubwords(pieces=10**12): "pieces must be at most 1,000,000, not 1000000000000",
-    lambda: E.tokenizer_named("bpe:256"): "pieces of bytes must be at least 257, not 256",
+    lambda: E.Subwords(num_subwords=0): "num_subwords must be at least 1, not 0",
+    lambda: E.PairSubwords(
+        num_subwords=10**12
+    ): "num_subwords must be at most 1,000,000, not 1000000000000",
+    lambda: E.tokenizer_named("bpe:256"): "num_subwords must be at least 257, not 256",
     lambda: E.tokenizer_named("bpe:x"): "invalid literal for int",
     lambda: E.TranslatorExperiment("x", buckets=1001): "buckets must be at most 1,000, not 1001",
     lambda: E.Pretraining(pretraining_learning_rate=math.nan): "pretraining_learning_rate must be",

@@ -20,7 +20,7 @@ KINDS = {
     "generator": GENERATOR,
     "classifier": f"reviews_demo --reviews 60 {TINY} --context 8 --batch-size 4",
     "translator": f"copy_task --sequences 200 --bleu-sentences 4 --beam 1 --buckets 1 "
-    f"--pieces 40 --context 40 --best-metric loss {TINY} --batch-size 64",
+    f"--num-subwords 40 --context 40 --best-metric loss {TINY} --batch-size 64",
     "two seeds": f"{GENERATOR} --seeds 2",
     "pre-training": f"{{folder}}/pretrained.py {TINY} --batch-size 4",
     "study": f"{{folder}}/variants.py --path {{folder}}/text.txt {TINY} --context 8 --batch-size 4",

@@ -89,7 +89,7 @@ def translator(train):
     pytest.importorskip("tokenizers")
     pytest.importorskip("sacrebleu")
     options = (
-        "--letters 4 --longest 5 --sequences 60 --pieces 20 --context 8 --batch-size 128 "
+        "--letters 4 --longest 5 --sequences 60 --num-subwords 20 --context 8 --batch-size 128 "
         f"--buckets 1 --beam 3 --bleu-sentences 2 --schedule constant {TINY}"
     )
     with over_one_device():

@@ -105,7 +105,7 @@ MISTAKES = {
     "compare {generator}/checkpoints": "has neither config.json nor study.json",
     "prepare {text} out --tokenizer no/such": "no/such",
     "prepare {text} out --tokenizer missing.json": "there is no tokenizer 'missing.json'",
-    "prepare {text} out --tokenizer bpe:5": "--tokenizer bpe:5: pieces of bytes must be at least",
+    "prepare {text} out --tokenizer bpe:5": "--tokenizer bpe:5: num_subwords must be at least",
     "prepare {text} . --tokenizer bytes": ". exists already",
     "prepare {text} /dev/null/out --tokenizer bytes": "Not a directory",
     "train " + "x" * 300: "there is no experiment",

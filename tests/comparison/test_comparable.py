@@ -127,7 +127,10 @@ DIFFERING = [
     # Other data, tokenizers and models.
     (
         [GENERATOR, replace(GENERATOR, data=TextFile("a.txt"), tokenizer=BPE(300))],
-        {"data": ["*", "TextFile(path a.txt, *"], "tokenizer": ["Characters", "BPE(pieces 300)"]},
+        {
+            "data": ["*", "TextFile(path a.txt, *"],
+            "tokenizer": ["Characters", "BPE(num_subwords 300)"],
+        },
     ),
     (
         [CLASSIFIER, replace(CLASSIFIER, model=LogisticConfig(11, 2))],

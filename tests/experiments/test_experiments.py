@@ -43,7 +43,9 @@ def test_a_user_table_fits_the_experiments_for_tables(name, tmp_path, monkeypatc
     (tmp_path / "own.csv").write_text(OWN[name])
     arguments = ["--path", "own.csv", "--precision", "float32"]
     if name != "my_text":
-        arguments += ["--pieces", "60"] if name == "my_pairs" else ["--validation-fraction", "0.2"]
+        arguments += (
+            ["--num-subwords", "60"] if name == "my_pairs" else ["--validation-fraction", "0.2"]
+        )
     (experiment,) = read_line(arguments, load_experiment(name))[0].values()
     resolved = experiment.resolve()
     (tmp_path / "other").mkdir()

@@ -73,7 +73,7 @@ TRANSLATOR = E.TranslatorExperiment(
         target_column="german",
         validation_fraction=0.25,
     ),
-    E.PairSubwords(pieces=80),
+    E.PairSubwords(num_subwords=80),
     M.Seq2SeqConfig(**SIZES, feed_forward=M.FeedForward(dropout=0.0)),
     dataclasses.replace(TRAINING, batch_size=64),
     buckets=2,
@@ -116,7 +116,9 @@ COURSES = {
         embedding=M.Embedding(scale=True, word_dropout=0.1),
         pool=M.Pool("mean"),
     ),
-    "subwords": varied(CLASSIFIER, tokenizer=E.Subwords(pieces=100), pool=M.Pool("attention")),
+    "subwords": varied(
+        CLASSIFIER, tokenizer=E.Subwords(num_subwords=100), pool=M.Pool("attention")
+    ),
     "n-grams": varied(
         CLASSIFIER, data=table("stars"), tokenizer=E.Words(1, word_ngrams=2, character_ngrams=3)
     ),

@@ -50,7 +50,7 @@ LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))
 TRANSLATOR = TranslatorExperiment(
     "tiny",
     CopyTask(letters=4, longest=5, sequences=60),
-    PairSubwords(pieces=20),
+    PairSubwords(num_subwords=20),
     Seq2SeqConfig(context=8, **SMALL, num_blocks=1),
     dataclasses.replace(TRAINING, batch_size=128, max_to_keep=3),
     buckets=1,

@@ -21,7 +21,7 @@ from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
-SUBWORDS = Subwords(pieces=80)
+SUBWORDS = Subwords(num_subwords=80)
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ INVALID = {
             "source_vocabulary_size is 7, but the tokenizer has",
             {"source_vocabulary_size": 7, "head": TranslatorHead("separate")},
         ),
-        ("--head.embeddings separate", {"tokenizer": PairSubwords(pieces=20, joint=False)}),
+        ("--head.embeddings separate", {"tokenizer": PairSubwords(num_subwords=20, joint=False)}),
         ("batch_size must be larger", {"batch_size": 3}),
     ],
 }

@@ -155,7 +155,7 @@ def test_a_variant_that_does_not_fit_its_data_prevents_the_study(base, tmp_path)
     ("name", "changes"),
     [
         ("training pairs", {"sequences": 70}),
-        ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
+        ("the tokenizer", {"tokenizer": PairSubwords(num_subwords=21)}),
         ("context", {"truncate": True, "context": 9}),
     ],
 )

@@ -53,7 +53,7 @@ def sentences(tmp_path):
 
 
 def test_separate_subwords_have_separate_embeddings(trained, tmp_path):
-    tokenizer, head = PairSubwords(pieces=20, joint=False), TranslatorHead("separate")
+    tokenizer, head = PairSubwords(num_subwords=20, joint=False), TranslatorHead("separate")
     separate = Run.create(varied(TRANSLATOR, tokenizer=tokenizer, head=head), tmp_path / "run")
     assert [run.tokenizer.joint for run in (trained, separate)] == [True, False]
     model = trained.experiment.model
@@ -144,7 +144,7 @@ def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
 
 def test_lower_case_outputs_are_scored_in_lower_case(sentences, tmp_path, monkeypatch, capsys):
     (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
-    lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
+    lower = {"tokenizer": PairSubwords(num_subwords=20, lowercase=True), "truncate": True}
     run = Run.create(varied(sentences, **lower), tmp_path / "r")
     right = {pair.source: pair.target.lower() for pair in run.built.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])

@@ -70,7 +70,7 @@ OPTIONS = {
     PREPARE: "--tokenizer bpe:300",
     LAUNCH: f"{GENERATOR} --run runs/gpt2",
     CLASSIFY: f"{SMALL} --num-heads 2 --batch-size 4 --run runs/classifier",
-    TRANSLATE: f"{SMALL} --num-heads 2 --pieces 100 --run runs/translator",
+    TRANSLATE: f"{SMALL} --num-heads 2 --num-subwords 100 --run runs/translator",
     MORE_STEPS: "--steps 8",
     RESUME: GENERATOR,
     FINETUNE: "--steps 4 --evaluate-every 4 --precision float32 --context 16 --batch-size 4 "

@@ -35,8 +35,8 @@ SMALL = (
 )
 OTHERS = {
     "classifier": f"reviews_demo --reviews 60 --context 8 --batch-size 4 {SMALL}",
-    "translator": "copy_task --sequences 200 --bleu-sentences 1 --beam 1 --buckets 2 --pieces 40 "
-    f"--context 40 --best-metric loss --batch-size 64 {SMALL}",
+    "translator": "copy_task --sequences 200 --bleu-sentences 1 --beam 1 --buckets 2 "
+    f"--num-subwords 40 --context 40 --best-metric loss --batch-size 64 {SMALL}",
 }
 
 

@@ -105,7 +105,7 @@ def run(action: Callable, *arguments: Any) -> int:
         return 0
     except (Interrupted, CollectiveError) as error:  # all processes raise it
         code = getattr(error, "exit_code", 2)
-        # One process prints for all that share a terminal: those of `tlite launch`, not of hosts.
+        # Processes of `tlite launch` share one terminal; those of several hosts do not.
         is_shared = isinstance(error, Interrupted) or LAUNCHED in os.environ
         if distributed.is_process0() or not is_shared:
             print_error(error, code)

@@ -363,7 +363,7 @@ class Prepare:
             settings = tokenizer_named(self.tokenizer)
         except ValueError as error:
             raise UserError(f"--tokenizer {self.tokenizer}: {error}") from error
-        name = f"bpe:{settings.pieces}" if isinstance(settings, BPE) else self.tokenizer
+        name = f"bpe:{settings.num_subwords}" if isinstance(settings, BPE) else self.tokenizer
         if isinstance(settings, TokenizerFile):
             open_tokenizer(settings.path)  # raises before anything is read
         fraction = self.validation_fraction

@@ -45,13 +45,16 @@ class Bytes:
 class BPE:
     """Byte-level byte-pair encoding, as GPT-2's, learned from the training split."""
 
-    pieces: int = 8000
-    """Size of the vocabulary, with the 256 bytes and the end-of-text token."""
+    num_subwords: int = 8000
+    """Size of the vocabulary, the 256 bytes and the end-of-text token included."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MAX_SUBWORDS)
-        if self.pieces < 257:
-            raise ValueError(f"pieces of bytes must be at least 257, not {self.pieces}")
+        check_size("num_subwords", self.num_subwords, MAX_SUBWORDS)
+        if self.num_subwords < 257:
+            raise ValueError(
+                f"num_subwords must be at least 257 (256 bytes and a token that ends a text), not "
+                f"{self.num_subwords}"
+            )
 
 
 @dataclass(frozen=True)

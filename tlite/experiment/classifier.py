@@ -18,9 +18,9 @@ class Words:
     """One token for each word of the simplified text."""
 
     min_document_frequency: int = 4
-    """Number of training texts in which a word must occur."""
+    """Number of training texts in which a word must occur to be in the vocabulary."""
     marks: bool = False
-    """Make tokens of punctuation marks and of words of one letter, too."""
+    """Make tokens of punctuation marks and one-letter words too; else they are left out."""
     word_ngrams: int = 0
     """Largest n of word n-grams. A linear model of n-grams, fitted first by naive Bayes and L-BFGS
     (Wang and Manning 2012), is added to the transformer's logits. 0: no word n-grams."""
@@ -42,11 +42,11 @@ class Words:
 class Subwords:
     """Subwords, learned from the training split by byte-pair encoding."""
 
-    pieces: int = 8000
-    """Size of the vocabulary, single characters included."""
+    num_subwords: int = 8000
+    """Size of the vocabulary, characters and special tokens included."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MAX_SUBWORDS)
+        check_size("num_subwords", self.num_subwords, MAX_SUBWORDS)
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Pretraining(
     """Pretrain the embedding and the blocks of a classifier as a generator of its texts."""
 
     pretraining_steps: int = 2000
-    """Steps of the generator's training; 0: no pretraining."""
+    """Number of steps of the generator's training; 0: no pretraining."""
     pretraining_batch_size: int = 32
     """Batch size, in windows of the model's context."""
     pretraining_learning_rate: float = 3e-3
-    """Peak of its cosine schedule."""
+    """Peak learning rate of the generator's training, which has a cosine schedule."""
     pretraining_dropout: float = 0.1
-    """Its dropout rate."""
+    """Dropout rate of the generator."""
     unlabelled: tuple[str, ...] = ()
     """Files of further texts, whose labels are ignored."""
 

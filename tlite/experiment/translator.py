@@ -15,15 +15,15 @@ from tlite.training.config import TrainingConfig
 class PairSubwords:
     """Byte-pair encoding of sources and targets, learned from the training split."""
 
-    pieces: int = 8000
-    """Size of the vocabulary, single characters included; of each side if not joint."""
+    num_subwords: int = 8000
+    """Size of the vocabulary, characters and special tokens included; of each side if not joint."""
     joint: bool = True
     """Learn one vocabulary for sources and targets together."""
     lowercase: bool = False
     """Convert sources and targets to lower case."""
 
     def __post_init__(self):
-        check_size("pieces", self.pieces, MAX_SUBWORDS)
+        check_size("num_subwords", self.num_subwords, MAX_SUBWORDS)
 
 
 @dataclass(frozen=True)

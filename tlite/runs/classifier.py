@@ -274,7 +274,7 @@ def check_classes(
 def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokenizer:
     """Learn subwords or words from the texts, with n-grams if the settings have them."""
     if isinstance(settings, Subwords):
-        return SubwordTokenizer.train(texts, settings.pieces)
+        return SubwordTokenizer.train(texts, settings.num_subwords)
     frequency, marks = settings.min_document_frequency, settings.marks
     if settings.has_ngrams:
         sizes = settings.word_ngrams, settings.character_ngrams

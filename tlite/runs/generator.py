@@ -309,7 +309,7 @@ def make_tokenizer(
     from tlite.pretrained.tokenizers import learn_bpe, open_tokenizer
 
     if isinstance(settings, BPE):
-        return settings, learn_bpe(texts(MAX_LEARNED_BYTES), settings.pieces)
+        return settings, learn_bpe(texts(MAX_LEARNED_BYTES), settings.num_subwords)
     tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
     path = str(Path(settings.path).resolve()) if os.path.exists(settings.path) else settings.path
     return TokenizerFile(path, digest), tokenizer

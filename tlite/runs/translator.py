@@ -54,7 +54,14 @@ class TranslatorRun(ExamplesRun):
             raise UserError(f"special_tokens.pad_id is the tokenizer's, {PAD_ID}: leave it out")
         training, validation = data
         sources, targets = ([p.source for p in training], [p.target for p in training])
-        tokenizer = PairTokenizer.train(sources, targets, **vars(experiment.tokenizer))
+        settings = experiment.tokenizer
+        tokenizer = PairTokenizer.train(
+            sources,
+            targets,
+            settings.num_subwords,
+            joint=settings.joint,
+            lowercase=settings.lowercase,
+        )
         if not tokenizer.joint and experiment.model.head.embeddings != "separate":
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"

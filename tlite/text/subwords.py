@@ -40,9 +40,9 @@ class SubwordTokenizer(Tokenizer):
 
         Args:
             texts: texts of the training split.
-            vocabulary_size: number of pieces with all characters and specials, or more if there
-                are more characters.
-            specials: pieces with the first ids, in this order; "[UNK]" is one of them.
+            vocabulary_size: number of subwords, all characters and special tokens included; the
+                vocabulary is larger if there are more characters.
+            specials: special tokens, which get the first ids in this order; one is "[UNK]".
         """
         with needs_extra("text"):
             from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -64,15 +64,15 @@ class SubwordTokenizer(Tokenizer):
         return (self._tokenizer.id_to_token(int(index)) if index >= 0 else None) or ""
 
     def encode(self, text: str) -> np.ndarray:
-        """Return the ids (T,) of the pieces of a text."""
+        """Return the ids (T,) of the subwords of a text."""
         return np.array(self._tokenizer.encode(text).ids, np.int32)
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the ids of the pieces of each text."""
+        """Return the ids of the subwords of each text."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def decode(self, tokens) -> str:
-        """Return the text of the ids (T,), without special pieces, padding and leading spaces."""
+        """Return the text of the ids (T,), without special tokens, padding and leading spaces."""
         ids = [t for t in np.asarray(tokens).tolist() if t >= 0]
         return self._tokenizer.decode(ids).lstrip(" ")  # the library strips one space only
 
@@ -93,22 +93,23 @@ class SubwordTokenizer(Tokenizer):
             raise ValueError(str(error)) from error
 
 
-def byte_pairs(**pieces: Any):
+def byte_pairs(**model_settings: Any):
     """Return GPT-2's byte-level byte-pair encoding, a `tokenizers.Tokenizer`.
 
     Args:
-        pieces: arguments of `tokenizers.models.BPE`; none if they will be learned.
+        model_settings: arguments of `tokenizers.models.BPE`, such as vocab and merges; none if they
+            will be learned.
     """
     with needs_extra("text"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    content = Tokenizer(models.BPE(**pieces))
+    content = Tokenizer(models.BPE(**model_settings))
     content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     content.decoder = decoders.ByteLevel()
     return content
 
 
 def split_long_text(text: str, size: int = CHUNK_SIZE) -> Iterator[str]:
-    """Split a text into chunks of about `size` characters that have the pieces of the text.
+    """Split a text into chunks of about `size` characters that have the same subwords as the text.
 
     GPT-2's pre-tokenizer always splits before a line end that follows a visible character.
     """
@@ -123,7 +124,7 @@ def split_long_text(text: str, size: int = CHUNK_SIZE) -> Iterator[str]:
 
 
 class PairTokenizer(Tokenizer):
-    """A tokenizer that encodes source sentences and one, maybe the same, that decodes targets."""
+    """A tokenizer of source sentences and one of targets, which may be the same."""
 
     kind, file_name = "pairs", "subwords.json"
     unknown_id = UNKNOWN_ID
@@ -136,7 +137,7 @@ class PairTokenizer(Tokenizer):
         cls,
         sources: Sequence[str],
         targets: Sequence[str],
-        pieces: int,
+        vocabulary_size: int,
         *,
         joint: bool = True,
         lowercase: bool = False,
@@ -144,11 +145,14 @@ class PairTokenizer(Tokenizer):
         """Learn byte-pair merges (Sennrich et al. 2016) from the training split.
 
         Args:
-            pieces: size of the vocabulary, of both languages together if `joint`, else of each.
+            vocabulary_size: as for `SubwordTokenizer.train`, of both languages together if `joint`,
+                else of each.
         """
         texts = [[*sources, *targets]] if joint else [sources, targets]
-        settings = {"vocabulary_size": pieces, "lowercase": lowercase, "specials": SPECIALS}
-        sides = [SubwordTokenizer.train(side, **settings) for side in texts]
+        sides = [
+            SubwordTokenizer.train(side, vocabulary_size, lowercase=lowercase, specials=SPECIALS)
+            for side in texts
+        ]
         return cls(sides[0], sides[-1])
 
     @property
@@ -174,13 +178,13 @@ class PairTokenizer(Tokenizer):
         return [np.r_[START_ID, ids, END_ID].astype(np.int32) for ids in rows]
 
     def decode(self, tokens) -> str:
-        """Return the target sentence of ids (T,) up to [END], without special pieces."""
+        """Return the target sentence of ids (T,) up to [END], without special tokens."""
         ids = np.asarray(tokens)
         ends = np.flatnonzero(ids == END_ID)
         return self.target.decode(ids[: ends[0]] if len(ends) else ids)
 
     def id_to_token(self, index: int | np.integer) -> str:
-        """The piece of a target's id."""
+        """Return the subword of a target's id."""
         return self.target.id_to_token(index)
 
     def tokenize(self, text: str, max_length: int | None = None) -> list[str]:

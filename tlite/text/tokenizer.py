@@ -113,7 +113,7 @@ class Tokenizer(ABC):
         return pad(self.encode_ids(texts), max_length, pad_id)
 
     def tokenize(self, text: str, max_length: int | None = None) -> list[str]:
-        """Return the pieces of a text for a reader, cut as by `encode_texts`."""
+        """Return the tokens of a text as strings, cut as by `encode_texts`."""
         (ids,) = self.encode_texts([text], max_length)
         return [self.id_to_token(index) for index in ids if index >= 0]
 
