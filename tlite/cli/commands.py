@@ -151,8 +151,9 @@ class Train(CreateOptions):
     """
 
     vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
-    """Train a study of variants: name and values of an option, as in --vary norm layer rms. With
-    several --vary all combinations are trained. The others are compared with the first."""
+    """Train a study: a variant for each value of an option, as in --vary norm layer rms. With
+    several --vary all combinations are trained. The first variant is the one that the others are
+    compared with."""
     only: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Train only this variant."""
     tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
@@ -277,10 +278,10 @@ class ResumeTuning(ResumeOptions):
 
 @dataclass(frozen=True)
 class Plan:
-    """Memory and time of a training step on devices that are not here."""
+    """Compute memory and time of a training step on any devices; nothing is run."""
 
     devices: int = 0
-    """Number of devices; 0: all of --tpu, or 1 without it."""
+    """Number of devices; 0: all of the slice --tpu, or 1 without it."""
     tpu: str | None = None
     """Compile for a TPU slice such as v5e:16x16 (needs the extra tpu); None: for CPU devices."""
     hardware: str | None = None
@@ -433,7 +434,8 @@ class Generate(EnsembleOptions):
     samples: int = 1
     """Number of texts."""
     unknown: bool = False
-    """Replace characters that the model does not know by its unknown symbol; else an error."""
+    """Replace characters that the model does not know by its unknown symbol; without this option
+    they are an error."""
 
     def __post_init__(self):
         # Outside of these limits float32 and int32 have 0, infinity, or another number.
@@ -696,7 +698,7 @@ class Export(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(RunOptions):
-    """Pictures of what a model has learned, and one HTML page with all of them."""
+    """Draw what a model has learned, and write one HTML page with all pictures."""
 
     text: str | None = None
     """Text for attention and predictions; None: from the validation split, or two sentences for a

@@ -46,7 +46,7 @@ class ParameterGroup(Config, positive="learning_rate_factor", nonnegative="weigh
     weight_decay: float | None = None
     """Weight decay of all arrays of the group, biases too."""
     optimizer: Optimizer | None = word_field(None, resolve_optimizer, OPTIMIZERS)
-    """A word or a function of the learning rate, as in the config."""
+    """Optimizer of the group: a word, or a function of the learning rate, as in the config."""
     init: str | Callable | None = word_field(None, resolve_init, INITIALIZERS)
     """Initial values of all arrays of the group: a word or a jax initializer."""
 
@@ -114,17 +114,17 @@ class UpdateConfig(
     """Groups of parameters with settings of their own."""
     trainable: str | None = None
     """Patterns, separated by spaces, of the names of parameters that are trained, such as
-    "head.* *.bias"; the others have no gradient and no optimizer state. None: all, or with low_rank
-    its updates and the new head of a pretrained classifier."""
+    "head.* *.bias"; the others have no gradient and no optimizer state. None: all parameters; with
+    low_rank only its updates, and the new head of a pretrained classifier."""
     low_rank: LowRank | None = None
     """Low-rank updates (LoRA) of frozen matrices: LowRank("*.attention.*", rank=8), or a pattern of
     names. They are always trained, and merged into the matrices when a model is loaded or exported:
     --low-rank "*.query.* *.value.*" --low-rank.rank 4."""
     ema: float | None = None
-    """Decay d of an exponential moving average of the trained parameters, which is validated as
-    ema_loss, ema_accuracy and so on. It is corrected for bias: after step t the parameters of step
-    i have the weight d^(t - i), divided by the sum of all weights, and the initial values have none
-    (Polyak and Juditsky 1992). None: no average."""
+    """Decay d of an exponential moving average of the trained parameters (Polyak and Juditsky
+    1992), which is validated as ema_loss, ema_accuracy and so on. After step t the parameters of
+    step i have a weight proportional to d^(t - i); the initial values have none. None: no
+    average."""
 
 
 @dataclass(frozen=True)
