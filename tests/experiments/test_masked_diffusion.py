@@ -131,7 +131,7 @@ def test_one_token_a_step_draws_from_the_average_of_orders(model, log_chains):
 
 def test_twenty_steps_lower_the_bound_and_give_a_sample(run, capsys):
     def bound(parameters):
-        sums = run.trainer.evaluate(parameters, run.validation(), each=True)
+        sums = run.trainer.evaluate(parameters, run.validation(), by_example=True)
         return means_from_sums(sums)["loss"][0]
 
     parameters, _ = run.parameters()

@@ -175,7 +175,7 @@ def test_sums_of_examples_are_in_order_and_add_up_on_any_devices(changes):
     for trainer in (make_trainer(**common), make_trainer(4, **changes)):
         parameters = begin(trainer, make_trainer(**common)).parameters
         batches = validation_batches(TOKENS, MODEL.context, 8, 4)
-        each = trainer.evaluate(parameters, batches, each=True)
+        each = trainer.evaluate(parameters, batches, by_example=True)
         for name, sums in trainer.evaluate(parameters, batches).items():
             np.testing.assert_allclose(each[name].sum(1), sums.sum(1), rtol=1e-5)
         np.testing.assert_array_equal(each["count"][0], np.ravel(batches[2].sum(-1)))

@@ -328,7 +328,11 @@ def draw_ablation(
     target: str = "the text",
     layer: str = "blocks.*.attention",
 ) -> None:
-    """Draw the increase of the loss without each head of a layer; `target` names what it is of."""
+    """Draw how much the loss increases without each head of a layer.
+
+    Args:
+        target: what the loss is of, as in the caption: "the text", or "the class ...".
+    """
 
     @jax.jit
     def ablate(model, *inputs):

@@ -189,7 +189,7 @@ class TextRun(Run):
 
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
-        sums = self.trainer.evaluate(parameters, batches, each=True)
+        sums = self.trainer.evaluate(parameters, batches, by_example=True)
         line = self.line(f"step {step:,}: {split}", means_from_sums(sums), split)
         count = int(sums["count"][0].sum(dtype=np.float64))
         print(f"{line}, {count:,} {self.tokenizer.unit}s")

@@ -409,7 +409,7 @@ class Run(abc.ABC):
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """Return the sums of each validation example by seed (M, E)."""
-        return self.trainer.evaluate(parameters, batches, each=True)
+        return self.trainer.evaluate(parameters, batches, by_example=True)
 
     # Train and report
 

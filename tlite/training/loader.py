@@ -164,7 +164,8 @@ class PrefetchingLoader(Loader):
 
         def make_array(shape: jax.ShapeDtypeStruct, *shards_by_step: dict):
             def make_shard(index):
-                shards = [by_bounds[self._shard_bounds(index)] for by_bounds in shards_by_step]
+                bounds = self._shard_bounds(index)
+                shards = [by_bounds[bounds] for by_bounds in shards_by_step]
                 num_seeds, *axes = shards[0].shape
                 buffer = np.zeros((num_seeds, self.max_steps_per_call, *axes), shape.dtype)
                 np.stack(shards, axis=1, out=buffer[:, : len(shards)])

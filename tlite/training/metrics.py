@@ -237,7 +237,7 @@ class ExampleScores(NamedTuple):
         """Return the scores without the padding of the last batch.
 
         Args:
-            sums: result of `Trainer.evaluate(each=True)`, with `count`.
+            sums: result of `Trainer.evaluate(by_example=True)`, with `count`.
         """
         is_example = sums["count"][0] > 0
         scores = {name: np.asarray(values)[:, is_example] for name, values in sums.items()}

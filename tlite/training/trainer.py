@@ -75,7 +75,7 @@ class Trainer:
         self._strategy = (
             FSDP(self.mesh, self.specs) if self.sharded else DataParallel(self.num_shards)
         )
-        # Results lie on every device if several processes read them.
+        # If several processes read the results, every device holds them in full.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("replica")
         self._result_sharding = NamedSharding(self.mesh, spec)
         unflatten = from_named_arrays(self.model)
@@ -125,7 +125,7 @@ class Trainer:
 
     @cached_property
     def abstract_state(self) -> TrainState:
-        """The train state as shapes with shardings; optimizer slots have their parameter's."""
+        """Shapes and shardings of the train state; optimizer state is sharded as its parameter."""
 
         def with_sharding(path, leaf):
             name = getattr(path[-1], "key", None)
@@ -140,7 +140,7 @@ class Trainer:
         return jax.tree_util.tree_map_with_path(with_sharding, state)
 
     def place(self, state: TrainState) -> TrainState:
-        """Put restored parameters and optimizer slots on the devices, with the seeds' own keys."""
+        """Put restored parameters and optimizer state on the devices, and make the seeds' keys."""
         # Keys are created on the devices: they can't be passed between processes.
         sharding = self.abstract_state.key.sharding
         seeds = np.int32(self.config.seed_range)
@@ -193,7 +193,7 @@ class Trainer:
         return state, self.read(history, num_steps)
 
     def lower(self) -> jax.stages.Lowered:
-        """Return the training program, not compiled yet."""
+        """Return the training program before compilation."""
         shardings = jax.tree.map(attrgetter("sharding"), self.abstract_state)
         function = jax.jit(
             self._over_mesh(self._run_steps, self.loader.specs, PartitionSpec(), PartitionSpec()),
@@ -228,18 +228,24 @@ class Trainer:
         self._compiled_train = compiled
 
     def evaluate(
-        self, parameters: dict[str, Float[Array, "M ..."]], batches: Any, *, each: bool = False
+        self,
+        parameters: dict[str, Float[Array, "M ..."]],
+        batches: Any,
+        *,
+        by_example: bool = False,
     ) -> PyTree:
         """Return the sums (M, ...) of `task.evaluate` over batches (N, B, ...).
 
         Args:
             batches: B must be a multiple of `num_shards`.
-            each: return the summands of each example (M, E) instead.
+            by_example: return the sums of each example (M, N * B) instead.
         """
         with out_of_memory("a batch of the evaluation"), self._context():
             batches = put(batches, self.mesh, PartitionSpec(None, "data"))
-            sums, by_example = jax.device_get(self._evaluate(parameters, batches))
-        return jax.tree.map(lambda a: a.reshape(len(a), -1), by_example) if each else sums
+            sums, example_sums = jax.device_get(self._evaluate(parameters, batches))
+        if not by_example:
+            return sums
+        return jax.tree.map(lambda a: a.reshape(len(a), -1), example_sums)
 
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """Return a model for each seed.
@@ -288,10 +294,10 @@ class Trainer:
         )
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
-        """Wrap `function` of a state and more in `shard_map`.
+        """Wrap a function of a state and other arguments in `shard_map`.
 
-        It maps all axes for replicated models, and the axis of seeds for sharded ones, where GSPMD
-        partitions the rest.
+        All axes of the mesh are mapped for replicated models. For sharded models it is the axis of
+        seeds alone; GSPMD partitions the rest.
         """
         axes = {"replica"} if self.sharded else set(self.mesh.axis_names)
         if self.sharded:
@@ -345,18 +351,20 @@ class Trainer:
         return jax.lax.fori_loop(0, num_steps, body, (state, history))
 
     def _sum_batches(self, parameters, batches):
+        """Return the sums of `task.evaluate` over all batches, and those of each example."""
         strategy = self._strategy
 
         def evaluate(parameters, batches):
             model = self._to_model(strategy.gather_params(parameters))
 
-            def sums_of_batch(batch):
-                sums = self.task.evaluate(model, strategy.constrain_batch(batch))
-                each = jax.tree.map(lambda a: a.reshape(len(a), -1).sum(1), sums)
-                return jax.tree.map(lambda a: a.sum(0), sums), each
+            def evaluate_batch(batch):
+                scores = self.task.evaluate(model, strategy.constrain_batch(batch))
+                by_example = jax.tree.map(lambda a: a.reshape(len(a), -1).sum(1), scores)
+                return jax.tree.map(lambda a: a.sum(0), scores), by_example
 
-            sums, each = jax.lax.map(sums_of_batch, batches)
-            return strategy.psum(jax.tree.map(lambda a: a.sum(0), sums)), strategy.all_gather(each)
+            sums, by_example = jax.lax.map(evaluate_batch, batches)
+            sums = strategy.psum(jax.tree.map(lambda a: a.sum(0), sums))
+            return sums, strategy.all_gather(by_example)
 
         return map_seeds(evaluate, None, False, parameters, batches)
 
