@@ -48,9 +48,10 @@ class TableData(Config):
     """Tables (CSV, TSV, JSON Lines, Parquet), or a data set on the hub, in splits."""
 
     path: str = ""
-    """All of it: a table, a folder of `save_to_disk`, or one of tables (train.csv, test.csv)."""
+    """All splits: a table, a folder of `save_to_disk`, or a folder with train.csv, test.csv, ..."""
     hub: str = ""
-    """Name of a data set on huggingface.co, or its folder; the fields below are then its splits."""
+    """Name or folder of a data set of huggingface.co; training, validation and test then name its
+    splits."""
     training: tuple[str, ...] = ()
     """Training files, here or in the data folder (TLITE_DATA)."""
     validation: tuple[str, ...] = ()
@@ -58,15 +59,15 @@ class TableData(Config):
     test: tuple[str, ...] = ()
     """Test files, which only `tlite evaluate --split test` reads."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line is a row."""
+    """Column names for CSV or TSV files that have no header line."""
     encoding: str = "utf-8"
     """Encoding of text files."""
     validation_fraction: float = 0.1
     """Fraction of the training split for validation, without validation files."""
     split_by: Literal["label", "row", "text"] = "row"
-    """Which rows are for validation. label: at even distances among those with the same label; row:
-    at even distances; text: by the hash of the text, so that copies are in one split, and
-    additional rows move no others."""
+    """Choice of the rows for validation. row: at even distances; label: at even distances among the
+    rows of each label; text: by a hash of the text, so that copies are in one split, and additional
+    rows move no others."""
     subset: str = ""
     """Configuration of a data set on the hub, such as sst2 of glue."""
     stream: ClassVar[bool] = False

@@ -128,7 +128,7 @@ class TinyShakespeare(Download):
     validation_fraction: float = 0.1
     """Fraction of the text, at its end, for validation."""
     sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-    """SHA-256 of a download."""
+    """Expected SHA-256 of the download."""
     folder: str = ""
     """Folder of the file; "": the data folder (TLITE_DATA)."""
     file: ClassVar[str] = "shakespeare/tiny_shakespeare.txt"
@@ -144,7 +144,7 @@ class Shakespeare(Download):
     validation_fraction: float = 0.05
     """Fraction of the text, at its end, for validation."""
     sha256: str = "17d47ae375676f7576feb3d931784223865403a18537707f9a567247015d6781"
-    """SHA-256 of a download; Gutenberg revises its texts, so newer ones differ."""
+    """Expected SHA-256 of the download; Gutenberg revises its texts, so newer ones differ."""
     folder: str = ""
     """Folder of the file; "": the data folder (TLITE_DATA)."""
     file: ClassVar[str] = "shakespeare/pg100.txt"

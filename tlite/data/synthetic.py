@@ -84,7 +84,7 @@ class CopyTask:
     letters: int = 20
     """Number of different letters."""
     longest: int = 16
-    """Letters of the longest sequences; the shortest have 4."""
+    """Length of the longest sequences; the shortest have 4 letters."""
     sequences: int = 20000
     """Sequences of the training split; validation and test splits have a twentieth as many."""
 
@@ -115,7 +115,7 @@ class NumberWords:
     """English number words to German ones, by the package `num2words`; the splits are disjoint."""
 
     below: int = 1_000_000
-    """Exclusive bound of the numbers."""
+    """Upper bound of the numbers, exclusive."""
     numbers: int = 20_000
     """Numbers of the training split, about half of them below a thousandth of the bound;
     validation and test splits have 1,000 each."""

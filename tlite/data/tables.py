@@ -55,7 +55,7 @@ def file_rows(
     """Yield the rows of a JSON Lines, CSV, TSV or Parquet file.
 
     Args:
-        columns: names of the columns of CSV or TSV whose first line is a row.
+        columns: column names for CSV or TSV that has no header line.
         unlimited: allow any size.
 
     Raises:

@@ -25,7 +25,7 @@ WIDE_SCALE = 3.0  # lets large weights of the linear model develop in as few tra
 
 @dataclass(frozen=True)
 class Pool(Config):
-    """How the vectors of a text's tokens become one vector; see `pool`."""
+    """Pooling of the vectors of a text's tokens into one vector; see `pool`."""
 
     method: Literal["dense", "mean", "attention", "first"] = "dense"
     """One number per token (dense), their mean, a weighted mean, or the first token's vector."""
@@ -89,8 +89,8 @@ class Wide(Config, counts="bigrams num_word_ngrams num_character_ngrams"):
     """
 
     bigrams: int = 0
-    """Hashed bigrams of a logistic regression on words and bigrams, trained with the transformer;
-    0: no such model."""
+    """Number of hashed bigrams in a logistic regression on words and bigrams, trained with the
+    transformer; 0: no such model."""
     num_word_ngrams: int = 0
     """Word n-grams of a linear model fitted to the training texts; set from the data."""
     num_character_ngrams: int = 0
@@ -114,7 +114,7 @@ class ClassifierConfig(TransformerConfig, counts="num_classes"):
     positions: PositionsField = component("positions", Sinusoidal())
     """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
     pool: Pool = Pool()
-    """How the vectors of tokens become one vector."""
+    """Pooling of the vectors of a text's tokens into one vector."""
     head_bias: bool | None = None
     """Bias of the head; None: the model's `bias`."""
     wide: Wide = Wide()

@@ -294,7 +294,7 @@ class Embedding(Config, counts="type_vocab_size", positive="init_std", rates="wo
     type_vocab_size: int = 0
     """Rows of a table of token types (BERT), the first of which is added to every embedding."""
     word_dropout: float = 0.0
-    """Probability that a classifier hides a word in training."""
+    """Probability that a token of a classifier's input is masked in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
