@@ -13,7 +13,7 @@ Nucleus sampling, with a vector added to a residual stream from position 20 of t
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -280,7 +280,7 @@ def _cache_budget(model, batch: tuple[int, ...]) -> int:
     return _num_bytes(jax.tree.leaves(model)) // (4 * bytes_per_token)
 
 
-def _num_bytes(arrays: Iterable[Array | jax.ShapeDtypeStruct]) -> int:
+def _num_bytes(arrays: Iterable[Any]) -> int:
     return sum(a.size * a.dtype.itemsize for a in arrays)
 
 
