@@ -107,7 +107,7 @@ FEW = {
 
 def test_too_few_runs_and_other_than_positive_losses_are_errors():
     for few in FEW.values():
-        assert f" not {len(few.losses)} of" in complaint(fit, few)
+        assert f" not {len(few.losses)} runs of" in complaint(fit, few)
     for loss in (np.nan, np.inf, 0.0, -1.0):
         wrong = runs()
         wrong.losses[3] = loss

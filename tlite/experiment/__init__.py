@@ -52,8 +52,8 @@ class BPE:
         check_size("num_subwords", self.num_subwords, MAX_SUBWORDS)
         if self.num_subwords < 257:
             raise ValueError(
-                f"num_subwords must be at least 257 (256 bytes and a token that ends a text), not "
-                f"{self.num_subwords}"
+                f"num_subwords must be at least 257, not {self.num_subwords}: there are 256 bytes, "
+                "and a token that ends a text"
             )
 
 
