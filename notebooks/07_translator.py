@@ -50,7 +50,7 @@ from tlite.text.subwords import PAD_ID, SPECIALS, START_ID, pad_tokens
 data = CopyTask(reverse=True, letters=12, longest=7, sequences=4000)
 pairs, held_out = data.pairs("training"), data.pairs("test")
 sources, targets = [p.source for p in pairs], [p.target for p in pairs]
-tokenizer = PairTokenizer.train(sources, targets, vocabulary_size=60)
+tokenizer = PairTokenizer.train(sources, targets, pieces=60)
 print(f"{sources[0]!r} -> {targets[0]!r}")
 encoded = tokenizer.encode_sources(sources), tokenizer.encode_targets(targets)
 print("source", encoded[0][0], "target", encoded[1][0])
@@ -183,9 +183,9 @@ letters = weights[0, :-1, :-1]  # without [END], which is last on both sides
 attended = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), attended)[0, 1]
 print(f"correlation of the position written and the mean position attended to: {correlation:.2f}")
-read = [tokenizer.source.id_to_token(t) for t in source]
+pieces = [tokenizer.source.id_to_token(t) for t in source]
 written = [tokenizer.target.id_to_token(t) for t in target[1:]]
-axes = plot_attention(weights, written, read, each="decoder block")
+axes = plot_attention(weights, written, pieces, each="decoder block")
 plt.show()
 
 # %% [markdown]
