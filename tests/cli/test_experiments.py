@@ -52,6 +52,11 @@ def test_files_in_the_current_folder_precede_those_of_tlite(tmp_path):
     assert names == ["my demo", "first", "my_text"]
 
 
+def test_a_file_named_without_its_ending_is_suggested(fails, tmp_path):
+    write(tmp_path / "my_study.py", EXPERIMENT.format(name="'mine'"))
+    assert "did you mean my_study.py?" in fails("train my_study")
+
+
 MISTAKES = {
     "x = 1\nif x\n": "my.py, line 2: SyntaxError: expected ':'",
     "import my_helper": "my_helper.py, line 3: ZeroDivisionError: division by zero",

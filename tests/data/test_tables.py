@@ -484,7 +484,7 @@ def test_absolute_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     assert len([*here.examples("training"), *here.examples("validation")]) == len(TEXTS)
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
     message = complaint(here.with_absolute_paths().examples, "training")
-    assert message.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
+    assert message.startswith(f"there is no file {tmp_path / name}: check the path; if ")
 
 
 def test_absolute_paths_are_not_replaced_by_namesakes(tmp_path, monkeypatch):

@@ -179,7 +179,7 @@ ATTENTION = "as attention, gets (query (..., H, T, K), key and value (..., H, S,
 FEED_FORWARD = "as feed_forward, gets (params, x (..., T, D)); it must return x (..., T, D)"
 LAYER = "gets (params, x (..., T, D), inputs); it must return y (..., T, D) or (y, cache"
 FAULTS = [  # fields of the config, the beginning of the message, and a part of it
-    ({"attention": lambda query, key, value, mask: query}, ATTENTION, "(output, weights)"),
+    ({"attention": lambda query, key, value, mask: query}, ATTENTION, "not one array"),
     ({"attention": lambda query, key, value, mask: (value[:1], value)}, ATTENTION, "[2, 6, 4]"),
     ({"attention": lambda query, key, value, mask: (value, None)}, ATTENTION, "None"),
     ({"norm": lambda x: x}, "as norm, gets (params, x", "test_probe.py:"),

@@ -52,7 +52,7 @@ def test_moved_data_is_used_if_it_is_unchanged(here, monkeypatch):
     monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
     message = complaint(Run.open, moved / "run")
-    assert re.search(r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA", message)
+    assert re.search(r"no file .*project/my\.txt: .*if the file has moved, .*TLITE_DATA", message)
     monkeypatch.setenv("TLITE_DATA", str(moved))
     assert Run.open(moved / "run").experiment.data.path == str(moved / "my.txt")
     (moved / "my.txt").write_text("a text of another's\n" * 20)

@@ -133,7 +133,7 @@ def test_a_trunk_serves_several_budgets_bit_for_bit(trunk, tmp_path, monkeypatch
         interrupt(patch, 17)
         assert "tlite train --resume runs/tiny/" in stopped(partial(resume, run, steps=20))
     (folder,) = (tmp_path / "runs" / "tiny").iterdir()
-    assert "goes on from its step 7" in capsys.readouterr().out
+    assert "continues it from step 7" in capsys.readouterr().out
     assert max(Checkpoints(folder / "checkpoints").steps()) < 20
     resume(folder)
     saved = config(folder)

@@ -79,8 +79,8 @@ def find(name: str) -> Path:
         if is_regular_file(path):
             return path
     raise UserError(
-        f"there is no file {name}: if it has moved, or is elsewhere, name the folder that it is "
-        f"in by TLITE_DATA=FOLDER (now {data_folder()})"
+        f"there is no file {name}: check the path; if the file has moved, name its new folder by "
+        f"TLITE_DATA=FOLDER (now {data_folder()})"
     )
 
 

@@ -96,7 +96,8 @@ def bind_attention(function: Callable, params, required, inputs, rng, tap: F.Tap
         if len(shapes) != 2 or shapes[0] != query.shape or shapes[1] is None:
             name = getattr(function, "__name__", type(function).__name__)
             expected = f"(output, weights), the output of shape {list(query.shape)}"
-            raise TypeError(f"{name} must return {expected}, not {shapes or type(result).__name__}")
+            kind = "one array" if isinstance(result, Array) else type(result).__name__
+            raise TypeError(f"{name} must return {expected}, not {shapes or kind}")
         output, weights = result
         tapped = tap("weights", weights)
         is_traced = isinstance(tapped, Tracer) or isinstance(weights, Tracer)

@@ -42,9 +42,11 @@ def find_experiment(name: str) -> Path:
     for folder in FOLDERS:
         if exports_experiment(file := folder / f"{name}.py"):
             return file
+    if os.path.isfile(file := f"{name}.py"):
+        raise UserError(f"there is no experiment {name!r}: did you mean {file}?")
     files = find_experiments()
-    near = did_you_mean(name, files)
-    raise UserError(f"there is no experiment {name!r} among {', '.join(files)}{near}")
+    near = did_you_mean(name, files) or f" among {', '.join(files)}"
+    raise UserError(f"there is no experiment {name!r}{near}")
 
 
 def load_experiment(file: str | Path) -> "Experiment":

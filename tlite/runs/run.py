@@ -297,7 +297,7 @@ class Run(abc.ABC):
         path = Path(distributed.broadcast_from_process0(write))
         run.dir = dataclasses.replace(run.dir, path=path)
         if trunk and distributed.is_process0():
-            print(f"{trunk.run.path} stays; {path} goes on from its step {trunk.step}")
+            print(f"{trunk.run.path} is unchanged; {path} continues it from step {trunk.step:,}")
         return run
 
     @staticmethod
@@ -743,7 +743,8 @@ def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
         raise UserError(
             f"cannot extend a run with the schedule {name_of(configs[0].schedule)} from "
             f"{configs[0].steps:,} to {steps:,} --steps: its learning rates would have differed "
-            f"from step {np.flatnonzero(before != after)[0]:,} on"
+            f"from step {np.flatnonzero(before != after)[0]:,} on; train a new run, with "
+            "the schedule constant, inverse_sqrt or wsd if you want to extend it later"
         )
     return experiment, None
 
