@@ -107,7 +107,7 @@ def test_too_few_runs_are_an_error(study, capsys, monkeypatch):
     for name in variants:
         study = study if name.endswith("-1M") else study.changed(name, ended=False)
     study.write()
-    with pytest.raises(UserError, match="three numbers of tokens"):
+    with pytest.raises(UserError, match="not 5 runs of 5 sizes and 1 "):
         report(study.folder)
     monkeypatch.setattr("sys.argv", ["scaling", str(study.folder / "nowhere")])
     assert main() == 2
