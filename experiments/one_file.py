@@ -1,4 +1,4 @@
-"""A generator of text in one file, from `tlite.functional` and optax alone: copy it and change it.
+"""A generator of text in one file, from `tlite.functional` and optax: copy it and change it.
 
 Model and hyperparameters are the demo's, in float32: pre-norm blocks with rotary positions, GELU
 and a tied output layer, trained by AdamW on Python's help topics (`pydoc_data.topics`). Seeds are
@@ -199,7 +199,7 @@ def sha256(text: str) -> str:
 
 
 def save(folder: Path, text: str, characters: str, losses, scores, validation_bytes) -> None:
-    """Write what `tlite compare` reads: config.json, metrics.jsonl and examples.npz."""
+    """Write config.json, metrics.jsonl and examples.npz, which only `tlite compare` reads."""
     steps, seeds = losses.shape
     source = Path(__file__)
     experiment = {
@@ -209,7 +209,7 @@ def save(folder: Path, text: str, characters: str, losses, scores, validation_by
         "sha256": {source.name: sha256(source.read_text())},
         "fields": {
             "name": "one_file",
-            "data": {"kind": "BuiltinText", "validation_fraction": TEXT.validation_fraction},
+            "data": {"kind": type(TEXT).__name__, "validation_fraction": TEXT.validation_fraction},
             "model": {"kind": "one_file", "context": CONTEXT},
             "training": {
                 "kind": "TrainingConfig",

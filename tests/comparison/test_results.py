@@ -163,7 +163,7 @@ def test_fewer_than_five_seeds_give_a_warning(tmp_path):
         one, base = varied(FIVE, seeds=seeds), BASE[:seeds]
         runs = ("a", one, base), ("b", one, base + NOISE[:seeds])
         notes = " ".join(results(tmp_path / str(seeds), *runs).notes)
-        assert ("3 seeds are few" in notes) == (seeds == 3)
+        assert ("fewer than 5 seeds" in notes) == (seeds == 3)
 
 
 def test_a_single_run_has_no_conclusion(tmp_path):

@@ -188,10 +188,9 @@ def _interval_notes(
     ]
     if (number := sum(d.p is not None for _, d in pairs)) > 1:
         notes.append(f"p-values are corrected for {number} differences (Holm)")
-    if (seeds := min(min(d.seeds) for _, d in pairs)) < RECOMMENDED_SEEDS:
+    if min(min(d.seeds) for _, d in pairs) < RECOMMENDED_SEEDS:
         notes.append(
-            f"{seeds} seeds are few: intervals are wide and depend on normal errors; "
-            f"use {RECOMMENDED_SEEDS} or more"
+            f"fewer than {RECOMMENDED_SEEDS} seeds: intervals are wide and depend on normal errors"
         )
     if any(d.block > 1 and d.examples < RECOMMENDED_BLOCKS for d in by_example):
         notes.append(

@@ -186,8 +186,9 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
     if unsharded := unsharded_arrays(planned.shapes, planned.mesh) if planned.sharded else []:
         patterns = ", ".join(dict.fromkeys(map(_pattern, unsharded)))
         print(f"not sharded, as no axis is divisible: {patterns}")
-    print("exchanged by a device in an update:")
-    for kind, (count, size) in collectives(compiled.as_text()).items():
+    exchanges = collectives(compiled.as_text())
+    print("exchanged by a device in an update:" if exchanges else "devices exchange nothing")
+    for kind, (count, size) in exchanges.items():
         print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
 
 

@@ -498,7 +498,7 @@ class Run(abc.ABC):
         }
         print(printable(" ".join(f"{name}={value}" for name, value in settings.items())))
         if config.loss != CrossEntropy():
-            loss = config.loss if dataclasses.is_dataclass(config.loss) else "loss"
+            loss = config.loss if dataclasses.is_dataclass(config.loss) else name_of(config.loss)
             print(f"the training loss is {loss}; the validation loss is the cross-entropy")
         warnings, stage = [*trainer.mesh_warnings], getattr(self.experiment, "pretraining", None)
         init_from = getattr(self.experiment, "init_from", None)
