@@ -50,7 +50,7 @@ from tlite.text.subwords import PAD_ID, SPECIALS, START_ID, pad_tokens
 data = CopyTask(reverse=True, letters=12, longest=7, sequences=4000)
 pairs, held_out = data.pairs("training"), data.pairs("test")
 sources, targets = [p.source for p in pairs], [p.target for p in pairs]
-tokenizer = PairTokenizer.train(sources, targets, pieces=60)
+tokenizer = PairTokenizer.train(sources, targets, num_subwords=60)
 print(f"{sources[0]!r} -> {targets[0]!r}")
 encoded = tokenizer.encode_sources(sources), tokenizer.encode_targets(targets)
 print("source", encoded[0][0], "target", encoded[1][0])

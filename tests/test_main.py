@@ -159,7 +159,7 @@ main()
 
 
 def test_ctrl_c_ends_without_functions_registered_for_the_exit():
-    """JAX's destroys what its threads still use, which crash."""
+    """A function that JAX registers destroys what its threads still use, and they crash."""
     script = [sys.executable, "-c", CRASHES_AT_EXIT]
     done = subprocess.run(script, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", INTERRUPTED)

@@ -14,8 +14,6 @@ import warnings
 from types import FrameType
 from typing import NoReturn
 
-INTERRUPTED = 128 + signal.SIGINT  # exit code
-
 
 def main() -> NoReturn:
     """Call `tlite.cli.main` on the command line of this process; exit with its code."""
@@ -34,7 +32,7 @@ def main() -> NoReturn:
         if not handler.interrupted or not is_interrupt(error):
             raise
         code = report_interrupt()
-    if code == INTERRUPTED:
+    if code > 128:  # after a signal
         from tlite.distributed import abort
 
         abort(code)  # in a normal exit JAX destroys what its threads still use, and they crash
@@ -114,7 +112,7 @@ def report_interrupt() -> int:
     with contextlib.suppress(OSError):  # stderr is closed
         line = b"tlite: interrupted\n"
         os.write(2, b"\n" + line if os.isatty(2) else line)
-    return INTERRUPTED
+    return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

@@ -142,14 +142,14 @@ def measure_peaks() -> tuple[dict[str, float], str]:
 
 
 def choose_precisions(peaks: dict[str, float]) -> list[str]:
-    """Return tlite's precisions to time: without fast bfloat16, mixed takes many times as long."""
+    """Return the precisions to time: mixed only if bfloat16's products are the faster ones."""
     return ["float32", "mixed"] if peaks["mixed"] > peaks["float32"] else ["float32"]
 
 
 def train_in_turn(
     setting: Setting, num_rounds: int, precisions: list[str]
 ) -> tuple[list[Contender], list[Contender]]:
-    """Return the contenders of tlite and PyTorch, with equal parameters, after their rounds."""
+    """Time training in turn; return the contenders of tlite and of PyTorch, with their rounds."""
     tlite = [
         Contender(f"tlite {name}", "tlite_worker", "train", setting=setting, precision=name)
         for name in precisions

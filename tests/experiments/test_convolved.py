@@ -43,7 +43,7 @@ def test_a_layer_s_input_is_a_causal_convolution():
 
 
 def test_cached_decoding_equals_a_full_pass():
-    probe(CONFIG, make_model)
+    probe(dataclasses.replace(CONFIG, attention=WINDOWS), make_model)
     for attention in (CONFIG.attention, WINDOWS):
         config = dataclasses.replace(CONFIG, attention=attention)
         model, tokens = drawn(make_model, config), integers(11, 2, 5)

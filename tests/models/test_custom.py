@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from tests.helpers.models import (
 from tlite import functional as F
 from tlite import inspection
 from tlite import models as M
+from tlite.config import from_dict, to_dict
 from tlite.decoding import generate
 from tlite.errors import UserError
 from tlite.models.custom import probe
@@ -286,12 +288,19 @@ def test_the_probe_tries_each_layer_of_a_pattern(base):
     def forgetful(query, key, value, mask=None):
         return squared_attention(query, key, value, None)
 
+    probe(replaced(base, PATTERN), M.make_model)
     pattern = [M.Block(True, attention=Latent()), M.Block(True, attention=M.Attention(forgetful))]
     for index, block in ((1, tuple(pattern)), (0, tuple(pattern[::-1]))):
         with pytest.raises(
             UserError, match=rf"forgetful, as block\[{index}\].attention, lets tokens see"
         ):
             probe(replaced(base, {"num_blocks": 2, "block": block}), M.make_model)
+
+
+def test_a_pattern_is_saved_to_json_and_read_back():
+    block = (M.Block(True, attention=M.Attention(num_kv_heads=1)), M.Block(True))
+    config = replaced(GENERATOR, {"block": block})
+    assert from_dict(M.GeneratorConfig, json.loads(json.dumps(to_dict(config)))) == config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,12 @@ from tlite.training.metrics import summarize_seeds
 
 
 def training(step, *losses):
-    line = summarize_seeds({"loss": np.array(losses or [1 / step, 3 / step])}, perplexity=False)
+    line = summarize_seeds({"loss": np.array(losses or [1 / step, 3 / step])}, has_perplexity=False)
     return {"step": step, "split": "training"} | line | {"tokens_per_second": 10.0}
 
 
 def validation(step):
-    line = summarize_seeds({"loss": np.array([1.0 * step, 3.0 * step])}, perplexity=False)
+    line = summarize_seeds({"loss": np.array([1.0 * step, 3.0 * step])}, has_perplexity=False)
     return {"step": step, "split": "validation"} | line
 
 

@@ -68,8 +68,8 @@ def base_logits(folder, parameters):
 
 @pytest.mark.parametrize(
     ("name", "low_rank"),
-    [(BERT, LOW_RANK), ("gpt2", None)],
-    ids=["bert-low_rank", "gpt2-full"],
+    [(BERT, LOW_RANK), ("gpt2", LOW_RANK), ("gpt2", None)],
+    ids=["bert-low_rank", "gpt2-low_rank", "gpt2-full"],
 )
 def test_fine_tuning_goes_from_transformers_and_back(name, low_rank, tmp_path):
     folder, run = fine_tuned(name, low_rank, tmp_path)

@@ -52,7 +52,7 @@ def survivors(
 def losses_by_example(
     scores: Mapping[Value, ExampleScores], *, contiguous: bool
 ) -> dict[Value, Float[np.ndarray, "S N"]]:
-    """Return the argument of `survivors`, without values that diverged.
+    """Return the losses of each value for `survivors`, without values that diverged.
 
     Args:
         contiguous: True if examples are the windows of one text. Blocks of windows then count as

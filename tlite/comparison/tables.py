@@ -264,7 +264,8 @@ def to_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{_html_list(results.conclusions)}{''.join(parts)}</body></html>\n"
+        f"<h1>{html.escape(title)}</h1>{_html_list(results.conclusions)}"
+        f"{''.join(parts)}</body></html>\n"
     )
 
 

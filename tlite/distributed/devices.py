@@ -38,7 +38,10 @@ def prepare_devices() -> None:
 
 
 def prune_cache(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes."""
+    """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes.
+
+    A process that a signal has ended does not, but the next one does.
+    """
     total = 0
     with contextlib.suppress(OSError):  # no folder yet, or another process prunes too
         files = [(entry.stat(), entry.path) for entry in os.scandir(folder)]

@@ -73,8 +73,8 @@ class TranslatorHead(OutputLayer, positive="scale"):
 class Seq2SeqConfig(TransformerConfig, counts="source_vocabulary_size"):
     """Sizes and components of an encoder-decoder (`Seq2Seq`).
 
-    `vocabulary_size` is the target's, `num_blocks` the encoder's. The defaults are the
-    base model of 2017, scaled down.
+    `vocabulary_size` is the target's, `num_blocks` the encoder's. The defaults are the base
+    model of 2017, scaled down.
     """
 
     source_vocabulary_size: int = 0

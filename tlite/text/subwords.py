@@ -137,7 +137,7 @@ class PairTokenizer(Tokenizer):
         cls,
         sources: Sequence[str],
         targets: Sequence[str],
-        pieces: int,
+        num_subwords: int,
         *,
         joint: bool = True,
         lowercase: bool = False,
@@ -145,12 +145,12 @@ class PairTokenizer(Tokenizer):
         """Learn byte-pair merges (Sennrich et al. 2016) from the training split.
 
         Args:
-            pieces: `vocabulary_size` of `SubwordTokenizer.train`, for both languages together if
-                `joint`, else for each.
+            num_subwords: size of the vocabulary, for both languages together if `joint`, else for
+                each.
         """
         texts = [[*sources, *targets]] if joint else [sources, targets]
         sides = [
-            SubwordTokenizer.train(side, pieces, lowercase=lowercase, specials=SPECIALS)
+            SubwordTokenizer.train(side, num_subwords, lowercase=lowercase, specials=SPECIALS)
             for side in texts
         ]
         return cls(sides[0], sides[-1])

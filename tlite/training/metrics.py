@@ -30,17 +30,17 @@ EXAMPLES_FILE = "examples.npz"
 
 @np.errstate(invalid="ignore", over="ignore")  # the loop warns about values that are not finite
 def summarize_seeds(
-    values: dict[str, np.ndarray], perplexity: bool = True, alive: np.ndarray | None = None
+    values: dict[str, np.ndarray], has_perplexity: bool = True, alive: np.ndarray | None = None
 ) -> dict:
     """Return each metric's mean over seeds and, with several seeds, its SD and each seed's value.
 
     Args:
         values: values of each metric by seed (M,); those that are not finite become null.
-        perplexity: add exp(loss), for a loss that is a mean over tokens.
+        has_perplexity: add exp(loss), for a loss that is a mean over tokens.
         alive: (M,), False for diverged seeds, which mean and SD exclude.
     """
     line = {}
-    if perplexity and "loss" in values:
+    if has_perplexity and "loss" in values:
         values = {**values, "perplexity": np.exp(np.minimum(values["loss"], 700.0))}
     for name, by_seed in values.items():
         by_seed = np.asarray(by_seed, np.float64)

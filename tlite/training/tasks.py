@@ -288,7 +288,7 @@ def translator_task(
         return {name: a.sum(1) for name, a in sums.items()}
 
     buckets = bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices)
-    return Task(init, None, loss, evaluate, True, buckets)
+    return Task(init, None, loss, evaluate, has_perplexity=True, buckets=buckets)
 
 
 def bucket_batches(

@@ -30,8 +30,8 @@ def chunked_causal_attention(
 
     Args:
         attention: function (query, key, value, mask) -> (output, weights). It computes the weights
-            (under `jit` only if they are used), and the outputs too of a call that has a tap or is
-            not causal.
+            (under `jit` only if they are used). If a call has a tap or is not causal, it computes
+            the output too.
         operand_dtype: dtype to which operands of products are rounded; None: no rounding.
 
     Returns:

@@ -20,10 +20,9 @@ def fused_attention(
 ) -> tuple[Float[Array, "*batch T K"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V by `jax.nn.dot_product_attention`, with bfloat16 operands.
 
-    On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). Under `jit`,
-    weights that are not used are not computed. With `tap`, the output too is that of
-    `rounded_attention`. If `is_causal`, `mask` must be exactly the causal mask within `window` keys
-    (0: all).
+    On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). Weights are
+    those of `rounded_attention`, which `jit` computes only if they are used; with `tap`, so is the
+    output. If `is_causal`, `mask` must be exactly the causal mask within `window` keys (0: all).
     """
     reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
