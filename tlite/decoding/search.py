@@ -253,7 +253,7 @@ def _loop(continues: Callable, step: Callable, state, max_length: int, tokens_pe
     Each step reads the whole caches, and most targets are short: so four loops follow each other,
     with a capacity of one to four quarters of the longest target.
     """
-    for steps in (-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)):
+    for steps in sorted({-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)}):
         state = state._replace(caches=grow_caches(state.caches, steps * tokens_per_step))
         state = jax.lax.while_loop(
             lambda state, steps=steps: (state.index < steps) & continues(state), step, state
