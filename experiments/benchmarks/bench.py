@@ -50,11 +50,12 @@ class Contender:
     def __init__(self, name: str, module: str, job: str, **options):
         self.name = name
         command = [sys.executable, "-m", f"experiments.benchmarks.{module}", job]
+        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 as long as the process
         self.process = subprocess.Popen(
             [*command, json.dumps(options, default=dataclasses.asdict)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.stderr,
             text=True,
             cwd=ROOT,
             env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # several share a GPU
@@ -66,7 +67,10 @@ class Contender:
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        raise UserError(f"{self.name} has ended: is the extra `bench` installed?")
+        self.process.wait()
+        self.stderr.seek(0)
+        *_, last = self.stderr.read().splitlines() or [f"exit code {self.process.returncode}"]
+        raise UserError(f"{self.name} has ended: {last}")
 
     def run(self) -> None:
         self.process.stdin.write("go\n")
