@@ -17,7 +17,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 help:
 	@echo "make demo               train a small generator for a few minutes and print a sample"
 	@echo "make test               the tests; make test-all: also the system tests"
-	@echo "make test-newest        the numerical tests on the newest installed Python"
+	@echo "make test-newest        pinned numbers, equations and runs on the newest installed Python"
 	@echo "make test-versions      the tests with other versions of Python and packages"
 	@echo "make attack             kill and resume runs for MINUTES=15, from SEED=0"
 	@echo "make mutation           count random changes of the code that no test detects (hours)"
@@ -121,12 +121,14 @@ test-all: .venv/system
 	$(PYTEST)
 
 # The newest Python that is installed gets the newest release of JAX. Without one there is no test.
-NUMERICAL = tests/functional tests/models tests/training tests/comparison
+# All tests run on it by hand (test-versions) and on GitHub (.github/workflows/ci.yml).
+ON_NEWEST = tests/test_golden.py tests/functional tests/comparison tests/runs/test_run.py \
+	tests/runs/test_api.py tests/training/test_checkpoints.py tests/cli/test_pretrained.py
 test-newest:
 	@python=$$(.ci/newest-python $(PYTHON)) || \
 		{ echo "test-newest: skipped, no Python newer than $(PYTHON) is installed"; exit 0; }; \
 		$(MAKE) --no-print-directory .venv-newest/test NEWEST="$$python" && \
-		.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMERICAL)
+		.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ON_NEWEST)
 
 .venv-newest/test: pyproject.toml
 	$(NEWEST) -m venv .venv-newest
