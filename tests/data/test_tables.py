@@ -20,6 +20,7 @@ from tlite.data.tables import (
     detect_column,
     detect_pair_columns,
     file_rows,
+    hash_split,
     sort_labels,
     stratified_split,
 )
@@ -408,6 +409,12 @@ def test_copies_of_a_text_are_in_one_split():
     training, validation = ({e.text for e in data.examples(split)} for split in SPLITS)
     assert training
     assert validation == {text for text, _ in rows} - training != set()
+
+
+def test_hashes_give_validation_its_share_of_texts():
+    for fraction in (0.0, 0.05, 0.4, 1.0):
+        number = sum(hash_split(str(i), fraction) == "validation" for i in range(4000))
+        assert abs(number - 4000 * fraction) <= 4 * (4000 * fraction * (1 - fraction)) ** 0.5
 
 
 def test_rows_are_read_lazily_and_streams_again():

@@ -45,6 +45,10 @@ def test_rotary_angles_are_their_formula(dim, base, scale):
     assert_close(F.rotary_angles(9, dim, base, scale=scale), expected)
 
 
+def test_wavelengths_of_rotary_positions_grow_to_10_000():
+    assert_close(1 / F.rotary_frequencies(64), 1e4 ** (np.arange(32) / 32))
+
+
 @pytest.mark.parametrize("factor", [None, 0.7])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_rotation_is_multiplication_of_complex_numbers(batch, factor):

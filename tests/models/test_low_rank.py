@@ -63,3 +63,9 @@ def test_patterns_without_a_matrix_and_high_ranks_are_errors(low_rank, words):
     _, arrays, _ = arrays_of()
     with pytest.raises(ValueError, match=words):
         init_low_rank(low_rank, arrays, jax.random.key(1))
+
+
+def test_a_rank_may_be_the_smaller_side_of_its_matrix():
+    _, arrays, _ = arrays_of()
+    added = init_low_rank(LowRank(rank=8), arrays, jax.random.key(1))
+    assert all(array.shape == (8, 8) for array in added.values())
