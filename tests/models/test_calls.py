@@ -32,7 +32,7 @@ from tlite.models.transformer import constrain_batch_sharding, embed, run_blocks
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1}
 SIZES |= {"dropout": 0.5, "feed_forward": M.FeedForward(6, dropout=0.3)}
-GENERATOR = M.GeneratorConfig(**SIZES | {"num_blocks": 2})
+GENERATOR = M.GeneratorConfig(**SIZES)
 WORDS = M.Embedding(init_std=1.0, scale=False, word_dropout=0.3)
 CLASSIFIER = M.ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
 SEQ2SEQ = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
@@ -105,24 +105,23 @@ def test_padding_up_to_the_context_does_not_change_logits(name):
 @pytest.mark.parametrize("name", ["seq2seq", *PADDED])
 def test_nothing_but_padding_has_finite_logits_and_gradients(name):
     """Logits of classes are then the bias of the head, which alone has gradients."""
-    model, texts = make(name), [*map(jnp.asarray, inputs(name, np.full((N, T), -1)))]
+    model, texts = make(name), inputs(name, np.full((N, T), -1))
 
     @jax.jit
-    def results(model, rng):
-        def total(model):
-            logits = model(*texts, rng=rng)
-            return (jnp.arange(1, logits.shape[-1] + 1) * logits).sum(), logits
+    @functools.partial(jax.grad, has_aux=True)
+    def gradients_and_logits(model):
+        logits = model(*map(jnp.asarray, texts), rng=KEYS)
+        return (jnp.arange(1, logits.shape[-1] + 1) * logits).sum(), logits
 
-        return jax.value_and_grad(total, has_aux=True)(model)
-
-    for key in (None, KEYS):
-        (_, logits), gradients = results(model, key)
-        assert_all_finite((logits, gradients))
-        if isinstance(model.config, M.ClassifierConfig | M.LogisticConfig):
-            bias = model.bias if name == "logistic" else model.head.bias
-            assert_same(logits, np.tile(np.zeros(C) if bias is None else bias[...], (N, 1)))
-            leaves = named_arrays(gradients).items()
-            assert {n for n, leaf in leaves if leaf.any()} <= {"bias", "head.bias"}
+    gradients, in_training = gradients_and_logits(model)
+    both = in_training, call(model, *texts)
+    assert_all_finite((gradients, both))
+    if isinstance(model.config, M.ClassifierConfig | M.LogisticConfig):
+        bias = model.bias if name == "logistic" else model.head.bias
+        expected = np.tile(np.zeros(C) if bias is None else bias[...], (N, 1))
+        assert_same(both, (expected, expected))
+        leaves = named_arrays(gradients).items()
+        assert {n for n, leaf in leaves if leaf.any()} <= {"bias", "head.bias"}
 
 
 @functools.cache
@@ -208,9 +207,23 @@ def test_a_text_alone_batched_or_mapped_has_the_same_logits(name):
 
 SCAN, REMAT = M.Loop(scan=True), M.Loop(remat=True)
 DEEP = {
-    "generator, all": {"attention.windows": (3,)},
+    "generator, all": {"num_blocks": 2, "attention.windows": (3,)},
     "seq2seq": {"num_blocks": 2, "decoder_blocks": 1, "positions": "relative"},
 }
+
+
+@functools.cache
+def gradients_and_logits(name, loop):
+    """Return the gradient of the sum of squared logits, and the logits."""
+    texts = [*map(jnp.asarray, inputs(name))]
+
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def compute(model):
+        logits = model(*texts, rng=KEYS)
+        return (logits**2).sum(), logits
+
+    return compute(make(name, loop=loop, **DEEP[name]))
 
 
 @pytest.mark.parametrize(
@@ -218,18 +231,8 @@ DEEP = {
     [("generator, all", M.Loop(True, True)), ("generator, all", REMAT), ("seq2seq", SCAN)],
 )
 def test_scan_and_remat_change_no_logits_and_no_gradients(name, loop):
-    texts = [*map(jnp.asarray, inputs(name))]
-
-    @jax.jit
-    def results(model):
-        def total(model):
-            logits = model(*texts, rng=KEYS)
-            return (logits**2).sum(), logits
-
-        return jax.value_and_grad(total, has_aux=True)(model)
-
-    (_, logits), gradients = results(make(name, **DEEP[name]))
-    (_, others), other_gradients = results(make(name, loop=loop, **DEEP[name]))
+    gradients, logits = gradients_and_logits(name, M.Loop())
+    other_gradients, others = gradients_and_logits(name, loop)
     assert_close(others, logits, 1e-4)
     by_name, expected = unstack_blocks(named_arrays(other_gradients)), named_arrays(gradients)
     assert by_name.keys() == expected.keys()
@@ -282,7 +285,7 @@ def test_dropout_needs_a_key_and_repeats_with_it(name, field):
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("generator", 1 + 2 * 4), ("dense", 3 + 4), ("seq2seq", (1 + 4) + (1 + 6))],
+    [("generator", 1 + 2 * 4), ("dense", 3 + 2 * 4), ("seq2seq", (1 + 2 * 4) + (1 + 2 * 6))],
 )
 def test_each_dropout_of_a_call_has_its_own_key(name, number, monkeypatch):
     keys, random_bits, texts = [], F.random_bits, [*map(jnp.asarray, inputs(name))]
@@ -295,7 +298,7 @@ def test_each_dropout_of_a_call_has_its_own_key(name, number, monkeypatch):
 
     @jax.jit
     def drawn_keys():
-        make(name, attention=M.Attention(dropout=0.5))(*texts, rng=KEYS[0])
+        make(name, attention=M.Attention(dropout=0.5), num_blocks=2)(*texts, rng=KEYS[0])
         return keys
 
     assert len(np.unique(drawn_keys(), axis=0)) == len(keys) == number
