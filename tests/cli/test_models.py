@@ -128,13 +128,10 @@ def test_a_text_is_scored_by_one_replica_or_the_ensemble(works, text):
     assert len({number("loss", line) for line in lines}) == 3
 
 
-def test_a_length_penalty_of_0_replaces_the_experiments(works):
-    assert "beam 3, length penalty 0:" in works("evaluate {translator} --length-penalty 0")
-
-
 def test_a_translators_ensemble_is_scored_and_translates(works):
-    out = works("evaluate {translator} --replica all")
-    for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty"):
+    """A length penalty of 0 replaces the experiment's."""
+    out = works("evaluate {translator} --replica all --length-penalty 0")
+    for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty 0:"):
         assert len(re.findall(rf"{ENSEMBLE}(?:, |: ){name}", out)) >= 1
     assert re.search(r"^greedy: BLEU \S+ \(SD ", out, re.MULTILINE)
     (line,) = works("translate {translator} 'a b c' --replica all").splitlines()
