@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tlite.errors import UserError
 from tlite.models import CausalLM, GeneratorConfig, Loop
-from tlite.models.init import draw_initial_values, has_initializer, resolve_init
+from tlite.models.init import draw_initial_values, has_initializer, init_linear, resolve_init
 from tlite.models.parameters import is_matrix, named_arrays, stack_blocks
 
 CONFIG = GeneratorConfig(vocabulary_size=50, context=8, width=64, num_heads=4, num_blocks=3)
@@ -68,3 +69,9 @@ def test_initializers_of_other_shapes_and_values_are_refused():
     for wrong in ("xavier", 3, int, ("*", "normal")):
         with pytest.raises(ValueError, match="init must be"):
             resolve_init(wrong)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+def test_a_linear_layer_without_inputs_or_outputs_is_an_error(sizes):
+    with pytest.raises(UserError, match="{} inputs and {} outputs".format(*sizes)):
+        init_linear(KEY, *sizes)

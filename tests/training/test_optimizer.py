@@ -31,6 +31,7 @@ from tlite.training.optimizers import (
 )
 from tlite.training.precision import with_precision
 from tlite.training.schedules import schedule
+from tlite.training.step import TrainState, apply_gradient
 
 CONFIG = TrainingConfig(
     steps=100,
@@ -62,6 +63,17 @@ SCHEDULES = [
 @pytest.mark.parametrize(("changes", "rates"), SCHEDULES)
 def test_a_schedule_warms_up_to_its_peak_and_decays(changes, rates):
     assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("step", [4, 10, 55])
+def test_an_update_has_the_rate_of_its_step(step):
+    config = TrainingConfig(steps=100, optimizer="sgd", clip_norm=None, warmup_steps=10)
+    ones = {"w": jnp.ones(2)}
+    optimizer = make_optimizer(config, 1.0).init(ones)
+    state = TrainState(ones, optimizer, jax.random.key(0), jnp.float32(0.5))
+    updated, _ = apply_gradient(config, state, ones, jnp.int32(step))
+    expected = 1 - 0.5 * schedule(config, jnp.int32(step))
+    np.testing.assert_allclose(updated.parameters["w"], [expected] * 2, rtol=1e-6)
 
 
 @functools.cache
