@@ -86,6 +86,22 @@ def test_an_unknown_word_is_an_error_in_python(kind, field, words):
         assert all(word in str(caught.value) for word in (*words, repr(wrong)))
 
 
+OTHER_TYPES = [
+    (TrainingConfig(), "steps", 56.25),
+    (TrainingConfig(), "gradient_accumulation_steps", 2.0),
+    (M.GeneratorConfig(), "width", "64"),
+    (LabelledText("a.csv"), "training", "b.csv"),
+]
+
+
+@pytest.mark.parametrize(("config", "field", "wrong"), OTHER_TYPES)
+def test_a_value_of_another_type_is_an_error_in_python(config, field, wrong):
+    config = dataclasses.replace(config)
+    object.__setattr__(config, field, wrong)
+    with pytest.raises(ValueError, match=f"^{field}: expected (int|tuple), not {wrong!r}$"):
+        config.__post_init__()
+
+
 def through_json(config, change=lambda values: None, kind=None):
     values = json.loads(json.dumps(to_dict(config)))
     change(values)

@@ -22,8 +22,9 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
 class Config:
     """Base class of frozen dataclasses whose fields are checked when an instance is made.
 
-    Words and booleans are always checked; numbers by the class keywords, which name fields:
-    `class Dropout(Config, rates="rate")`. A subclass adds to those of its bases.
+    Words, booleans, whole numbers and tuples of words are of their type; the class keywords name
+    fields whose values are checked too: `class Dropout(Config, rates="rate")`. A subclass adds to
+    those of its bases.
 
     Args:
         sizes: at least 1, or None.
@@ -46,8 +47,8 @@ class Config:
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
         for field in dataclasses.fields(self):
-            kinds = alternatives(field.type)
-            if bool in kinds or Literal in map(get_origin, kinds):
+            kinds = {get_origin(kind) or kind for kind in alternatives(field.type)}
+            if kinds & {bool, int, Literal} or field.type == tuple[str, ...]:
                 try:
                     from_dict(field.type, getattr(self, field.name))
                 except ValueError as error:

@@ -93,7 +93,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_replicas(works, classifier,
     out = works("evaluate {classifier} --replica all")
     run = Run.open(classifier.run)
     examples = [e for e in run.built.validation if e.label is not None]
-    by_replica, _ = run.predict(examples)
+    by_replica, _ = run.predict([e.text for e in examples])
     labels = np.array([e.label for e in examples])
     chosen = by_replica[:, np.arange(len(labels)), labels].astype(np.float64)
     right = 100 * (by_replica.mean(0).argmax(-1) == labels).mean()

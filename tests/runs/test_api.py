@@ -131,7 +131,7 @@ def test_evaluate_scores_a_classifier_on_any_table(classified, tmp_path, capsys)
     out = printed(capsys, classified, path="table.jsonl", replica=1)
     examples = [e for e in classified.built.train if e.label is not None][1:4]
     labels = np.array([example.label for example in examples])
-    right = classified.predict(examples)[0].argmax(-1) == labels
+    right = classified.predict([e.text for e in examples])[0].argmax(-1) == labels
     assert f"test accuracy {100 * right.mean():.1f} (SD" in out
     assert ", 3 texts\n" in out
     assert (classified.dir.plots / "test-confusion.png").exists()

@@ -134,7 +134,7 @@ def test_predictions_have_the_scores_of_the_validation(trained, name):
     )
     assert validation["loss"] < first["loss"]
     examples = [e for e in run.built.validation if e.label is not None]
-    probabilities, step = run.predict(examples, "last")
+    probabilities, step = run.predict([e.text for e in examples], "last")
     assert step == STEPS
     assert probabilities.shape == (2, len(examples), len(run.experiment.data.classes))
     np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
@@ -154,7 +154,7 @@ def test_predictions_are_the_probabilities_computed_by_hand(trained, name):
     examples = [*run.built.validation, Example("", "?", None), Example("words unheard", "?", None)]
     texts = [sorted({*row} - {PADDING}) for row in encode(run, [e.text for e in examples]).tolist()]
     models = run.trainer.models(run.parameters("best")[0])
-    for model, rows in zip(models, run.predict(examples)[0], strict=True):
+    for model, rows in zip(models, run.predict([e.text for e in examples])[0], strict=True):
         weights, bias = (np.asarray(a[...], np.float64) for a in (model.weights, model.bias))
         scores = [weights[words].sum(0) / np.sqrt(max(len(words), 1)) for words in texts]
         np.testing.assert_allclose(rows, softmax(bias + np.array(scores)), atol=1e-5)
@@ -164,7 +164,7 @@ def test_prediction_does_not_depend_on_other_texts(trained):
     run = trained("transformer")
     examples = [*run.built.train, *run.built.validation]
     assert len(examples) > 64  # more than a batch
-    together, _ = run.predict(examples)
+    together, _ = run.predict([e.text for e in examples])
     models = run.trainer.models(run.parameters("best")[0])
     logits = jax.jit(lambda model, tokens: model(tokens))
     for index in (0, 63, 64, len(examples) - 1):
@@ -212,7 +212,7 @@ def test_printed_scores_and_confusions_equal_those_by_hand(trained, evaluate, sp
     out, axes = evaluate(run, split=split, replica=replica)
     examples = [*run.experiment.data.examples(split)]
     labels = np.array([e.label for e in examples])
-    probabilities = run.predict(examples)[0]
+    probabilities = run.predict([e.text for e in examples])[0]
     right = 100.0 * (probabilities.argmax(-1) == labels)
     message = f"{split} accuracy {spread(right.mean(1), '.1f')} %, {len(labels)} texts\n"
     assert out.startswith(f"step {run.parameters()[1]}: {message}")

@@ -28,7 +28,8 @@ tlite.load_experiment = lambda name: tlite.override(load_experiment(name), SMALL
 def train_file(name):
     experiment = load_experiment(name)
     sizes = {} if experiment.init_from else SMALL
-    tlite.Run.create(tlite.override(experiment, sizes | SHORT)).train(report=False)
+    run = tlite.Run.create(tlite.override(experiment, sizes | SHORT), f"runs/{name[:-3]}")
+    run.train(report=False)
 
 
 config = GeneratorConfig(

@@ -308,7 +308,8 @@ class LabelledText(TableData):
         if number := sum(training[value] + validation[value] for value in others):
             unknown = _shorten([*filter(None, others)])
             reason = f", or with one that no training text has ({unknown})" if unknown else ""
-            print(printable(f"texts left out: {number:,}, without a class{reason}"))
+            warning = "warning: " * bool(unknown)
+            print(printable(f"{warning}texts left out: {number:,}, without a class{reason}"))
         return dataclasses.replace(self, labels=classes | dict.fromkeys(others, ""))
 
     def _class_names(self) -> dict[str, str]:

@@ -132,10 +132,14 @@ class ClassifierRun(ExamplesRun):
             params = params | fit_ngrams(self)
         return params
 
-    def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
-        """Return probabilities of the classes (M, N, C) and the checkpoint's step."""
+    def predict(self, texts: list[str], checkpoint: str = "best") -> tuple[np.ndarray, int]:
+        """Return probabilities (M, N, C) by seed, text and class, and the checkpoint's step.
+
+        >>> probabilities, step = run.predict(["Superb sound, superb price!"])
+        >>> run.experiment.data.classes[probabilities[0, 0].argmax()]
+        """
         parameters, step = self.parameters(checkpoint)
-        tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
+        tokens = encode_texts(self.experiment, self.tokenizer, texts)
         models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
@@ -159,7 +163,7 @@ class ClassifierRun(ExamplesRun):
         self.check_replica(replica)
         number, ensemble = self.experiment.training.seeds, self.ensemble_name(replica)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
-        by_replica, step = self.predict(examples, checkpoint)
+        by_replica, step = self.predict([e.text for e in examples], checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (labelled := labels >= 0).any():
             raise UserError(f"no text of the {split} split has one of the classes")

@@ -62,7 +62,9 @@ def load_init(
         if path not in OVERRIDABLE_FIELDS and ours[path] != theirs.get(path):
             raise UserError(f"{path} is set by the pretrained model: leave it out")
     changes = {path: ours[path] for path in OVERRIDABLE_FIELDS & ours.keys()}
-    changes["context"] = min(config.context, model.config.context)
+    changes["context"] = min(config.context, longest := model.config.context)
+    if config.context > longest:
+        print(f"context: {longest:,} in place of {config.context:,}, as {folder} has no more")
     if config.dropout and not changes.get("attention.dropout"):
         changes["attention.dropout"] = theirs["attention.dropout"]
     arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
