@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tlite.models import seq2seq
 from tlite.text import PairTokenizer, SubwordTokenizer
 from tlite.text.subwords import (
     END_ID,
@@ -65,7 +66,7 @@ def test_joint_pieces_are_one_tokenizer():
     assert "[UNK]" not in SEPARATE.target.tokenize("höher") + JOINT.source.tokenize("höher")
     for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
         assert [side.id_to_token(index) for index in range(4)] == list(SPECIALS)
-    assert (PAD_ID, START_ID, END_ID) == (0, 2, 3)
+    assert (PAD_ID, START_ID, END_ID) == (0, seq2seq.START_ID, seq2seq.END_ID)
 
 
 def test_lowercase_option():
