@@ -121,14 +121,14 @@ test-all: .venv/system
 	$(PYTEST)
 
 # The newest Python that is installed gets the newest release of JAX. Without one there is no test.
-# All tests run on it by hand (test-versions) and on GitHub (.github/workflows/ci.yml).
-ON_NEWEST = tests/test_golden.py tests/functional tests/comparison tests/runs/test_run.py \
+# GitHub (make test) and test-versions run more tests, up to Python 3.13.
+NEWEST_TESTS = tests/test_golden.py tests/functional tests/comparison tests/runs/test_run.py \
 	tests/runs/test_api.py tests/training/test_checkpoints.py tests/cli/test_pretrained.py
 test-newest:
 	@python=$$(.ci/newest-python $(PYTHON)) || \
 		{ echo "test-newest: skipped, no Python newer than $(PYTHON) is installed"; exit 0; }; \
 		$(MAKE) --no-print-directory .venv-newest/test NEWEST="$$python" && \
-		.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ON_NEWEST)
+		.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NEWEST_TESTS)
 
 .venv-newest/test: pyproject.toml
 	$(NEWEST) -m venv .venv-newest

@@ -22,9 +22,9 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
 class Config:
     """Base class of frozen dataclasses whose fields are checked when an instance is made.
 
-    Words, booleans, whole numbers and tuples of words are of their type; the class keywords name
-    fields whose values are checked too: `class Dropout(Config, rates="rate")`. A subclass adds to
-    those of its bases.
+    Fields that are a `Literal`, a bool, an int, or a tuple of numbers or words are checked by type.
+    The class keywords name fields whose range is checked too, as in
+    `class Dropout(Config, rates="rate")`. A subclass adds to those of its bases.
 
     Args:
         sizes: at least 1, or None.
@@ -48,9 +48,11 @@ class Config:
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
         for field in dataclasses.fields(self):
             kinds = {get_origin(kind) or kind for kind in alternatives(field.type)}
-            if kinds & {bool, int, Literal} or field.type == tuple[str, ...]:
+            is_tuple = get_origin(field.type) is tuple and get_args(field.type)[0] in (int, str)
+            if is_tuple or kinds & {bool, int, Literal}:
                 try:
-                    from_dict(field.type, getattr(self, field.name))
+                    value = from_dict(field.type, getattr(self, field.name))
+                    object.__setattr__(self, field.name, value)  # a NumPy integer is an int now
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
         for check, name in self._checks:

@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 PARTS = "all", *TRAINING, "profile", *WORK, "start"
 PROFILED = TRAINING["10.8M"], TRAINING["0.8M-context-512"]
 MAX_LOSS_DIFFERENCE = 0.01
+# Several contenders share a GPU; the last line of an error is to be the error.
+ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_TRACEBACK_FILTERING": "off"}
 PYTORCH = {
     "PyTorch eager": {"compile": False, "bf16": False},
     "PyTorch compile": {"compile": True, "bf16": False},
@@ -58,7 +60,7 @@ class Contender:
             stderr=self.stderr,
             text=True,
             cwd=ROOT,
-            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # several share a GPU
+            env=os.environ | ENVIRONMENT,
         )
         self.ready = self._read()
         self.rounds: list[dict] = []
@@ -69,8 +71,10 @@ class Contender:
                 return json.loads(line)
         self.process.wait()
         self.stderr.seek(0)
-        *_, last = self.stderr.read().splitlines() or [f"exit code {self.process.returncode}"]
-        raise UserError(f"{self.name} has ended: {last}")
+        lines = [*filter(str.strip, self.stderr)] or [f"exit code {self.process.returncode}"]
+        raise UserError(
+            f"{self.name} has ended: {lines[-1].strip()}; `make bench` installs PyTorch"
+        )
 
     def run(self) -> None:
         self.process.stdin.write("go\n")
@@ -80,6 +84,7 @@ class Contender:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait()
+        self.stderr.close()
 
     def seconds(self) -> list[float]:
         return [r["seconds"] for r in self.rounds]

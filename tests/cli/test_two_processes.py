@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers.launching import assert_close, losses_of
+from tests.helpers.launching import assert_close, metric_of
 
 pytest_plugins = "tests.helpers.several"
 
@@ -15,4 +15,4 @@ def test_two_processes_train_what_devices_of_one_train(several, alone, number, p
     assert step == 6
     right, losses = alone(together, number, sharding=placed)
     assert_close(found, right)
-    np.testing.assert_allclose(losses_of(together, "training"), losses[:, 0], atol=1e-5)
+    np.testing.assert_allclose(metric_of(together, "training"), losses[:, 0], atol=1e-5)

@@ -303,8 +303,9 @@ def test_spaces_are_no_class_and_odd_rows_are_left_out(capsys):
     rows = [*TEXTS, ("spaced", " pos"), ("lost", ""), ("", "pos"), ("  ", "neg")]
     others = table("b.csv", [*TEXTS, ("x", "odd")])
     data = LabelledText(path=table("a.csv", rows), validation=(others,)).with_columns()
-    assert "texts left out: 2, " in (out := capsys.readouterr().out)
-    assert out.endswith("(odd)\n")
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: texts left out: 2, ")
+    assert warning.endswith("(odd)\n")
     assert data.classes == ["neg", "pos"]
     assert [e.text for e in data.examples("training") if e.label is None] == ["lost", "", "  "]
     assert data.examples("validation")[-1].label is None

@@ -52,9 +52,15 @@ def test_positions_are_a_function_of_seed_step_and_index(seed, step, first, numb
     np.testing.assert_array_equal(last, positions[first:])
     assert positions.dtype == np.int64
     assert ((positions >= 0) & (positions < below)).all()
-    changes = [(seed, step, 0), (seed ^ 1, step, 0), (seed, step + 1, 0), (seed, step, 1)]
+    changes = [
+        (seed, step, 0),
+        (seed ^ 1, step, 0),
+        (seed ^ 2**63, step, 0),
+        (seed, step + 1, 0),
+        (seed, step, 1),
+    ]
     drawn = [sample_positions(s, t, 50, 2**62, stream=stream + u) for s, t, u in changes]
-    assert len(np.unique(np.concatenate(drawn))) == 200
+    assert len(np.unique(np.concatenate(drawn))) == 250
     with pytest.raises(ValueError, match="at least 1, not 0"):
         sample_positions(seed, step, number, 0)
 

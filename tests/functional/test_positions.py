@@ -45,7 +45,7 @@ def test_rotary_angles_are_their_formula(dim, base, scale):
     assert_close(F.rotary_angles(9, dim, base, scale=scale), expected)
 
 
-def test_wavelengths_of_rotary_positions_grow_to_10_000():
+def test_rotary_frequencies_have_base_10_000_by_default():
     assert_close(1 / F.rotary_frequencies(64), 1e4 ** (np.arange(32) / 32))
 
 

@@ -96,5 +96,5 @@ def assert_close(actual, expected):
         np.testing.assert_allclose(actual[name], expected[name], rtol=0, atol=1e-5, err_msg=name)
 
 
-def losses_of(run, split, name="loss"):
+def metric_of(run, split, name="loss"):
     return [line[name] for line in read_metrics(run.dir.metrics) if line["split"] == split]

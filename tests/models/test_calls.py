@@ -38,6 +38,7 @@ CLASSIFIER = M.ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
 SEQ2SEQ = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
 CAUSAL = {
     **{name: replaced(GENERATOR, parts) for name, parts in GENERATORS.items()},
+    "generator, all": replaced(GENERATOR, GENERATORS["generator, all"] | {"num_blocks": 2}),
     "seq2seq": SEQ2SEQ,
     "seq2seq, all": replaced(SEQ2SEQ, ALL | {"head": M.TranslatorHead("shared")}),
 }
@@ -104,7 +105,7 @@ def test_padding_up_to_the_context_does_not_change_logits(name):
 
 @pytest.mark.parametrize("name", ["seq2seq", *PADDED])
 def test_nothing_but_padding_has_finite_logits_and_gradients(name):
-    """Logits of classes are then the bias of the head, which alone has gradients."""
+    """Logits of classes are then the bias of the head, which alone has gradients (with dropout)."""
     model, texts = make(name), inputs(name, np.full((N, T), -1))
 
     @jax.jit

@@ -288,6 +288,8 @@ def test_the_probe_tries_each_layer_of_a_pattern(base):
     def forgetful(query, key, value, mask=None):
         return squared_attention(query, key, value, None)
 
+    if base is GENERATOR:
+        probe(replaced(base, PATTERN), M.make_model)  # raises nothing
     pattern = [M.Block(True, attention=Latent()), M.Block(True, attention=M.Attention(forgetful))]
     for index, block in ((1, tuple(pattern)), (0, tuple(pattern[::-1]))):
         with pytest.raises(

@@ -69,3 +69,5 @@ def test_a_rank_may_be_the_smaller_side_of_its_matrix():
     _, arrays, _ = arrays_of()
     added = init_low_rank(LowRank(rank=8), arrays, jax.random.key(1))
     assert all(array.shape == (8, 8) for array in added.values())
+    drawn = np.stack([array for name, array in added.items() if name.endswith("_a")])
+    assert np.std(drawn) == pytest.approx(8**-0.5, rel=0.2)  # 512 values or more

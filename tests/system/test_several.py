@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpora import write_corpus
-from tests.helpers.launching import EXPERIMENT, assert_close, coordinated, launch, losses_of
+from tests.helpers.launching import EXPERIMENT, assert_close, coordinated, launch, metric_of
 from tests.helpers.python import SMALL_DATA
 from tlite.cli import main
 from tlite.comparison.study import read_study
@@ -42,16 +42,16 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     single = Run.open(tmp_path / "run")
     assert single.trainer.mesh.size == 2
     for split in ("training", "validation"):
-        assert len(losses_of(single, split)) == {"training": 6, "validation": 2}[split]
-        np.testing.assert_allclose(losses_of(run, split), losses_of(single, split), atol=1e-5)
+        assert len(metric_of(single, split)) == {"training": 6, "validation": 2}[split]
+        np.testing.assert_allclose(metric_of(run, split), metric_of(single, split), atol=1e-5)
     scores, expected = (read_example_scores(each.dir.path) for each in (run, single))
     assert scores.step == expected.step
     np.testing.assert_array_equal(scores.count, expected.count)
     np.testing.assert_allclose(scores.sums["loss"], expected.sums["loss"], atol=1e-4)
 
 
-def test_a_study_s_variant_trains_or_fails_in_all_processes(alone, tmp_path):
-    """A replica of the one that trains equals one trained alone."""
+def test_a_sharded_variant_trains_or_fails_in_all_processes(alone, tmp_path):
+    """A replica of the variant that trains equals a run with its seed alone."""
     command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
     with launch(f"{command} --sharding fsdp --seeds 4", tmp_path, devices=2) as both:
         code, _, err = both.end()
@@ -64,7 +64,7 @@ def test_a_study_s_variant_trains_or_fails_in_all_processes(alone, tmp_path):
     expected, losses = alone(run, 1, sharding="data_parallel", seed=seed, seeds=1)
     parameters, _ = run.parameters("last")
     assert_close({n: array[replica : replica + 1] for n, array in parameters.items()}, expected)
-    replica_losses = [values[replica] for values in losses_of(run, "training", "loss_replicas")]
+    replica_losses = [values[replica] for values in metric_of(run, "training", "loss_replicas")]
     np.testing.assert_allclose(replica_losses, losses[:, 0], atol=1e-5)
 
 

@@ -66,7 +66,8 @@ def test_joint_pieces_are_one_tokenizer():
     assert "[UNK]" not in SEPARATE.target.tokenize("höher") + JOINT.source.tokenize("höher")
     for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
         assert [side.id_to_token(index) for index in range(4)] == list(SPECIALS)
-    assert (PAD_ID, START_ID, END_ID) == (0, seq2seq.START_ID, seq2seq.END_ID)
+    assert (START_ID, END_ID) == (seq2seq.START_ID, seq2seq.END_ID)
+    assert seq2seq.SpecialTokens().pad_id == PAD_ID
 
 
 def test_lowercase_option():

@@ -308,8 +308,11 @@ class LabelledText(TableData):
         if number := sum(training[value] + validation[value] for value in others):
             unknown = _shorten([*filter(None, others)])
             reason = f", or with one that no training text has ({unknown})" if unknown else ""
-            warning = "warning: " * bool(unknown)
-            print(printable(f"{warning}texts left out: {number:,}, without a class{reason}"))
+            message = f"texts left out: {number:,}, without a class{reason}"
+            if unknown:
+                print(printable(f"warning: {message}"), file=sys.stderr)
+            else:
+                print(message)
         return dataclasses.replace(self, labels=classes | dict.fromkeys(others, ""))
 
     def _class_names(self) -> dict[str, str]:

@@ -250,8 +250,8 @@ def gather_beams(arrays, indices: Int[Array, "B K"]):
 def _loop(continues: Callable, step: Callable, state, max_length: int, tokens_per_step: int = 1):
     """Repeat `step` while `continues`, at most `max_length` times.
 
-    Each step reads the whole caches, and most targets are short: so four loops follow each other,
-    with a capacity of one to four quarters of the longest target.
+    Each step reads the whole caches, and most targets are short: so up to four loops follow each
+    other, with a capacity of one to four quarters of the longest target.
     """
     for steps in sorted({-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)}):
         state = state._replace(caches=grow_caches(state.caches, steps * tokens_per_step))

@@ -138,6 +138,8 @@ class ClassifierRun(ExamplesRun):
         >>> probabilities, step = run.predict(["Superb sound, superb price!"])
         >>> run.experiment.data.classes[probabilities[0, 0].argmax()]
         """
+        if isinstance(texts, str):
+            raise ValueError(f"texts must be a list of texts, not the text {texts:.40}")
         parameters, step = self.parameters(checkpoint)
         tokens = encode_texts(self.experiment, self.tokenizer, texts)
         models = self.trainer.models(parameters)

@@ -2,12 +2,13 @@
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tlite.config import override
-from tlite.errors import UserError
+from tlite.errors import UserError, printable
 from tlite.experiment import Pretrained
 from tlite.models import TransformerConfig
 from tlite.models.parameters import named_arrays, stack_blocks
@@ -62,9 +63,10 @@ def load_init(
         if path not in OVERRIDABLE_FIELDS and ours[path] != theirs.get(path):
             raise UserError(f"{path} is set by the pretrained model: leave it out")
     changes = {path: ours[path] for path in OVERRIDABLE_FIELDS & ours.keys()}
-    changes["context"] = min(config.context, longest := model.config.context)
-    if config.context > longest:
-        print(f"context: {longest:,} in place of {config.context:,}, as {folder} has no more")
+    changes["context"] = min(config.context, model.config.context)
+    if config.context > model.config.context:
+        message = f"the context is {model.config.context:,}, all that {folder} has"
+        print(printable(f"warning: {message}"), file=sys.stderr)
     if config.dropout and not changes.get("attention.dropout"):
         changes["attention.dropout"] = theirs["attention.dropout"]
     arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
