@@ -306,6 +306,17 @@ def test_attention_dropout_in_fine_tuning(bert, tmp_path):
         assert load_init(Pretrained(str(folder)), config, 2)[0].attention.dropout == rate
 
 
+def test_a_longer_context_than_the_pretrained_one_is_a_warning(bert, capsys):
+    def context(length):
+        return load_init(
+            Pretrained(str(bert)), M.ClassifierConfig(context=length), 2
+        ).config.context
+
+    longest = context(10_000)
+    assert capsys.readouterr().err.startswith(f"warning: the context is {longest}, ")
+    assert (context(longest), capsys.readouterr().err) == (longest, "")
+
+
 def test_scanned_fine_tuning_starts_from_stacked_blocks(bert):
     """All arrays of the folder have the names and shapes of the run's model."""
     config = M.ClassifierConfig(context=6, loop=M.Loop(scan=True))

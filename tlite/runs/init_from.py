@@ -58,28 +58,41 @@ def load_init(
     digest = arrays_digest(source.folder)
     if settings.sha256 not in ("", digest):
         raise UserError(f"the arrays in {folder} have changed since the run was created")
-    ours, theirs = resolve_fields(config), resolve_fields(model.config)
+    config = merge_configs(config, model.config, folder)
+    arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
+    arrays = {name: array for name, array in arrays.items() if name not in source.new}
+    if "positions.table" in arrays:  # without the rows beyond the context
+        rows = config.context + model.config.positions.offset
+        arrays["positions.table"] = arrays["positions.table"][:rows]
+    settings = dataclasses.replace(settings, sha256=digest)
+    return Init(config, arrays, tokenizer, settings, source.new)
+
+
+def merge_configs(
+    config: TransformerConfig, pretrained: TransformerConfig, folder: str
+) -> TransformerConfig:
+    """Return the pretrained config with the OVERRIDABLE_FIELDS of an experiment's `config`.
+
+    The context is at most the pretrained one; a warning says so.
+
+    Raises:
+        UserError: another field is set and differs, or the values are invalid together.
+    """
+    ours, theirs = resolve_fields(config), resolve_fields(pretrained)
     for path in non_default_paths(config):
         if path not in OVERRIDABLE_FIELDS and ours[path] != theirs.get(path):
             raise UserError(f"{path} is set by the pretrained model: leave it out")
     changes = {path: ours[path] for path in OVERRIDABLE_FIELDS & ours.keys()}
-    changes["context"] = min(config.context, model.config.context)
-    if config.context > model.config.context:
-        message = f"the context is {model.config.context:,}, all that {folder} has"
+    changes["context"] = min(config.context, pretrained.context)
+    if config.context > pretrained.context:
+        message = f"the context is {pretrained.context:,}, all that {folder} has"
         print(printable(f"warning: {message}"), file=sys.stderr)
     if config.dropout and not changes.get("attention.dropout"):
         changes["attention.dropout"] = theirs["attention.dropout"]
-    arrays = stack_blocks(named_arrays(model)) if config.loop.scan else named_arrays(model)
-    arrays = {name: array for name, array in arrays.items() if name not in source.new}
-    if "positions.table" in arrays:  # without the rows beyond the context
-        rows = changes["context"] + model.config.positions.offset
-        arrays["positions.table"] = arrays["positions.table"][:rows]
     try:
-        config = override(model.config, changes)
+        return override(pretrained, changes)
     except ValueError as error:
         raise UserError(str(error)) from error
-    settings = dataclasses.replace(settings, sha256=digest)
-    return Init(config, arrays, tokenizer, settings, source.new)
 
 
 def arrays_digest(folder: Path) -> str:
