@@ -17,7 +17,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 help:
 	@echo "make demo               train a small generator for a few minutes and print a sample"
 	@echo "make test               the tests; make test-all: also the system tests"
-	@echo "make test-newest        pinned numbers, equations and runs on the newest installed Python"
+	@echo "make test-newest        a subset of the tests on the newest installed Python"
 	@echo "make test-versions      the tests with other versions of Python and packages"
 	@echo "make attack             kill and resume runs for MINUTES=15, from SEED=0"
 	@echo "make mutation           count random changes of the code that no test detects (hours)"
@@ -121,7 +121,7 @@ test-all: .venv/system
 	$(PYTEST)
 
 # The newest Python that is installed gets the newest release of JAX. Without one there is no test.
-# GitHub (make test) and test-versions run more tests, up to Python 3.13.
+# A subset: GitHub runs make test on 3.13 too, and make test-versions runs all.
 NEWEST_TESTS = tests/test_golden.py tests/functional tests/comparison tests/runs/test_run.py \
 	tests/runs/test_api.py tests/training/test_checkpoints.py tests/cli/test_pretrained.py
 test-newest:

@@ -32,10 +32,10 @@ def main() -> NoReturn:
         if not handler.interrupted or not is_interrupt(error):
             raise
         code = report_interrupt()
-    if code > 128:  # after a signal
+    if code > 128:  # 128 + n: stopped by signal n
         from tlite.distributed import abort
 
-        abort(code)  # in a normal exit JAX destroys what its threads still use, and they crash
+        abort(code)  # at exit JAX frees what its threads still use, which crashes the process
     gc.freeze()  # the garbage collection at exit would take most of a second
     sys.exit(code)
 

@@ -22,8 +22,9 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
 class Config:
     """Base class of frozen dataclasses whose fields are checked when an instance is made.
 
-    Fields that are a `Literal`, a bool, an int, or a tuple of numbers or words are checked by type.
-    The class keywords name fields whose range is checked too, as in
+    Fields of type `Literal`, bool or int (or a union with one of them), and tuples of int or str,
+    are checked and converted: integers of NumPy to int, lists to tuples. The class keywords name
+    fields whose range is checked too, as in
     `class Dropout(Config, rates="rate")`. A subclass adds to those of its bases.
 
     Args:
@@ -52,7 +53,7 @@ class Config:
             if is_tuple or kinds & {bool, int, Literal}:
                 try:
                     value = from_dict(field.type, getattr(self, field.name))
-                    object.__setattr__(self, field.name, value)  # a NumPy integer is an int now
+                    object.__setattr__(self, field.name, value)  # NumPy's int, a list
                 except ValueError as error:
                     raise ValueError(f"{field.name}: {error}") from error
         for check, name in self._checks:

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = "all", *TRAINING, "profile", *WORK, "start"
 PROFILED = TRAINING["10.8M"], TRAINING["0.8M-context-512"]
 MAX_LOSS_DIFFERENCE = 0.01
-# Several contenders share a GPU; the last line of an error is to be the error.
+# Contenders share a GPU. Without a filter, the last line of JAX's traceback is the error.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_TRACEBACK_FILTERING": "off"}
 PYTORCH = {
     "PyTorch eager": {"compile": False, "bf16": False},
@@ -52,7 +52,7 @@ class Contender:
     def __init__(self, name: str, module: str, job: str, **options):
         self.name = name
         command = [sys.executable, "-m", f"experiments.benchmarks.{module}", job]
-        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 as long as the process
+        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by close())
         self.process = subprocess.Popen(
             [*command, json.dumps(options, default=dataclasses.asdict)],
             stdin=subprocess.PIPE,
@@ -72,9 +72,7 @@ class Contender:
         self.process.wait()
         self.stderr.seek(0)
         lines = [*filter(str.strip, self.stderr)] or [f"exit code {self.process.returncode}"]
-        raise UserError(
-            f"{self.name} has ended: {lines[-1].strip()}; `make bench` installs PyTorch"
-        )
+        raise UserError(f"{self.name} failed: {lines[-1].strip()}")
 
     def run(self) -> None:
         self.process.stdin.write("go\n")
@@ -151,7 +149,7 @@ def measure_peaks() -> tuple[dict[str, float], str]:
 
 
 def choose_precisions(peaks: dict[str, float]) -> list[str]:
-    """Return the precisions to time: mixed only if bfloat16's products are the faster ones."""
+    """Return the precisions to time; mixed only if bfloat16 products are faster than float32."""
     return ["float32", "mixed"] if peaks["mixed"] > peaks["float32"] else ["float32"]
 
 

@@ -67,7 +67,7 @@ MISTAKES = {
     ),
     "from tlite.errors import UserError\nraise UserError('no data')": "my.py, line 2: no data",
     "x = '\0'": "my.py: SyntaxError: source code string cannot contain null bytes",
-    "": "my.py assigns no `experiment`, such as GeneratorExperiment(...)",
+    "": "my.py has no `experiment`: add experiment = GeneratorExperiment(...)",
     "experiment = 3": "`experiment` in my.py is of type int, not an experiment",
     "from tlite.experiment import GeneratorExperiment as experiment": "my.py is of type type",
 }

@@ -15,6 +15,7 @@ MISTAKES = {
     "train dmeo": "did you mean demo?",
     "train": "name an experiment.*demo",
     TRAIN + "--widht 8": "unknown option --widht: did you mean --width?",
+    TRAIN + "--per-device-train-batch-size 8": "did you mean --batch-size?",
     TRAIN + "--width eight": "--width: expected int, not 'eight'",
     "evaluate": "Missing from tlite evaluate: RUN Run folder; .* name",
     "evaluate {generator} extra": "unexpected argument 'extra'",

@@ -313,7 +313,8 @@ def test_a_longer_context_than_the_pretrained_one_is_a_warning(bert, capsys):
         ).config.context
 
     longest = context(10_000)
-    assert capsys.readouterr().err.startswith(f"warning: the context is {longest}, ")
+    warning = f"warning: context 10,000 is reduced to {longest}, "
+    assert capsys.readouterr().err.startswith(warning)
     assert (context(longest), capsys.readouterr().err) == (longest, "")
 
 

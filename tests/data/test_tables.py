@@ -304,7 +304,7 @@ def test_spaces_are_no_class_and_odd_rows_are_left_out(capsys):
     others = table("b.csv", [*TEXTS, ("x", "odd")])
     data = LabelledText(path=table("a.csv", rows), validation=(others,)).with_columns()
     warning = capsys.readouterr().err
-    assert warning.startswith("warning: texts left out: 2, ")
+    assert warning.startswith("warning: 2 texts are left out")
     assert warning.endswith("(odd)\n")
     assert data.classes == ["neg", "pos"]
     assert [e.text for e in data.examples("training") if e.label is None] == ["lost", "", "  "]

@@ -105,7 +105,10 @@ def test_padding_up_to_the_context_does_not_change_logits(name):
 
 @pytest.mark.parametrize("name", ["seq2seq", *PADDED])
 def test_nothing_but_padding_has_finite_logits_and_gradients(name):
-    """Logits of classes are then the bias of the head, which alone has gradients (with dropout)."""
+    """The logits of a classifier are then its head's bias; no other parameter has a gradient.
+
+    Gradients are those with dropout.
+    """
     model, texts = make(name), inputs(name, np.full((N, T), -1))
 
     @jax.jit

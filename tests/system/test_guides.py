@@ -11,6 +11,7 @@ BLOCK = re.compile(r"^```python\n(?:# (\w+\.py)\n)?(.*?)^```", flags=re.S | re.M
 START = """
 import jax
 import tlite
+from pathlib import Path
 from tests.helpers.tokenizers import words
 from tlite.models import (
     Attention, CausalLM, Embedding, FeedForward, GeneratorConfig, LMHead, MaskedConfig, MaskedLM,
@@ -28,7 +29,7 @@ tlite.load_experiment = lambda name: tlite.override(load_experiment(name), SMALL
 def train_file(name):
     experiment = load_experiment(name)
     sizes = {} if experiment.init_from else SMALL
-    run = tlite.Run.create(tlite.override(experiment, sizes | SHORT), f"runs/{name[:-3]}")
+    run = tlite.Run.create(tlite.override(experiment, sizes | SHORT), f"runs/{Path(name).stem}")
     run.train(report=False)
 
 

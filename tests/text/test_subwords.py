@@ -57,7 +57,7 @@ def test_vocabulary_has_its_size_and_every_character():
     assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
 
 
-def test_joint_pieces_are_one_tokenizer():
+def test_joint_subwords_are_one_tokenizer():
     assert JOINT.joint
     assert not SEPARATE.joint
     assert (len(JOINT), len(SEPARATE.source)) == (90, 90)
@@ -90,7 +90,7 @@ def test_pairs_are_decoded_up_to_their_end(pair, source, target, rest):
 
 
 @each_pair
-def test_typed_special_pieces_are_ordinary_text(pair):
+def test_typed_special_tokens_are_ordinary_text(pair):
     (tokens,) = pair.encode_targets(["[END] Turm [PAD]"])
     assert (tokens == END_ID).sum() == 1
     assert not (tokens == PAD_ID).any()

@@ -190,8 +190,8 @@ def _interval_notes(
         notes.append(f"p-values are corrected for {number} differences (Holm)")
     if min(min(d.seeds) for _, d in pairs) < RECOMMENDED_SEEDS:
         notes.append(
-            f"fewer than {RECOMMENDED_SEEDS} seeds: intervals are wide, and hold only if "
-            "errors are normally distributed"
+            f"fewer than {RECOMMENDED_SEEDS} seeds: intervals are wide and assume "
+            "normally distributed errors"
         )
     if any(d.block > 1 and d.examples < RECOMMENDED_BLOCKS for d in by_example):
         notes.append(

@@ -307,12 +307,9 @@ class LabelledText(TableData):
         others = dict.fromkeys(v for v in ["", *training, *validation] if v not in classes)
         if number := sum(training[value] + validation[value] for value in others):
             unknown = _shorten([*filter(None, others)])
-            reason = f", or with one that no training text has ({unknown})" if unknown else ""
-            message = f"texts left out: {number:,}, without a class{reason}"
-            if unknown:
-                print(printable(f"warning: {message}"), file=sys.stderr)
-            else:
-                print(message)
+            reason = f" or an unknown one ({unknown})" if unknown else ""
+            message = f"warning: {number:,} texts are left out: they have no class{reason}"
+            print(printable(message), file=sys.stderr)
         return dataclasses.replace(self, labels=classes | dict.fromkeys(others, ""))
 
     def _class_names(self) -> dict[str, str]:

@@ -292,10 +292,10 @@ def _empty_caches(model, batch: tuple[int, ...], capacity: int) -> list[LayerCac
 def _prefill_size(length: int, num_rows: int, capacity: int) -> int:
     """Return the number of tokens of each row that `_prefill` reads at once; 0 for none.
 
-    It is one of few sizes, as each is a program to compile: the smallest power of two of at least
-    `length` and 16, limited to `PREFILL_CHUNK` tokens of all rows (but 16 of each) and to the
-    capacity. The largest divisor of the capacity that is more than about half of it is used
-    instead, so that chunks fill the capacity exactly.
+    Only a few sizes are used, as each is compiled. The size is `length` rounded up to a power of
+    two (at least 16), but at most `capacity` and at most max(16, `PREFILL_CHUNK` // num_rows). If
+    a divisor of `capacity` lies between about half this size and this size, the largest one is
+    returned, so that chunks fill the capacity exactly.
     """
     if length < 1:
         return 0

@@ -22,7 +22,7 @@ def prepare_devices() -> None:
     settings are environment variables, so JAX need not be imported; variables that are set stay.
     """
     compiled = cache_folder() / "compiled"
-    atexit.register(prune_cache, compiled)
+    atexit.register(prune_cache, compiled)  # not after a signal: a later process does it
     settings = {
         "jax_num_cpu_devices": num_cores(),
         "jax_compilation_cache_dir": str(compiled),
@@ -38,10 +38,7 @@ def prepare_devices() -> None:
 
 
 def prune_cache(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes.
-
-    A process that a signal has ended does not, but the next one does.
-    """
+    """Delete the oldest files of a folder until the rest have at most `max_bytes` bytes."""
     total = 0
     with contextlib.suppress(OSError):  # no folder yet, or another process prunes too
         files = [(entry.stat(), entry.path) for entry in os.scandir(folder)]

@@ -133,13 +133,13 @@ class ClassifierRun(ExamplesRun):
         return params
 
     def predict(self, texts: list[str], checkpoint: str = "best") -> tuple[np.ndarray, int]:
-        """Return probabilities (M, N, C) by seed, text and class, and the checkpoint's step.
+        """Return class probabilities of shape (seeds, texts, classes), and the checkpoint's step.
 
         >>> probabilities, step = run.predict(["Superb sound, superb price!"])
         >>> run.experiment.data.classes[probabilities[0, 0].argmax()]
         """
         if isinstance(texts, str):
-            raise ValueError(f"texts must be a list of texts, not the text {texts:.40}")
+            raise ValueError(f"texts must be a list of strings, not {texts!r}")
         parameters, step = self.parameters(checkpoint)
         tokens = encode_texts(self.experiment, self.tokenizer, texts)
         models = self.trainer.models(parameters)

@@ -71,7 +71,7 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     path = file if isinstance(file, Path) else find_experiment(file)
     module = exec_file(path)
     if not hasattr(module, "experiment"):
-        raise UserError(f"{path} assigns no `experiment`, such as GeneratorExperiment(...)")
+        raise UserError(f"{path} has no `experiment`: add experiment = GeneratorExperiment(...)")
     from tlite.experiment import BaseExperiment
 
     experiment, variants = module.experiment, getattr(module, "variants", {})

@@ -85,7 +85,7 @@ def merge_configs(
     changes = {path: ours[path] for path in OVERRIDABLE_FIELDS & ours.keys()}
     changes["context"] = min(config.context, pretrained.context)
     if config.context > pretrained.context:
-        message = f"the context is {pretrained.context:,}, all that {folder} has"
+        message = f"context {config.context:,} is reduced to {pretrained.context:,}, as in {folder}"
         print(printable(f"warning: {message}"), file=sys.stderr)
     if config.dropout and not changes.get("attention.dropout"):
         changes["attention.dropout"] = theirs["attention.dropout"]

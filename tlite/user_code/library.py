@@ -33,7 +33,7 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     if "<locals>" not in name:
         reference = {"kind": "library", "name": f"{_public_module(module, name)}.{name}"}
         if _import_function(reference["name"]) is not value:
-            raise ValueError(f"{module}.{name} is not this function: a config can't name it")
+            raise ValueError(f"{module}.{name} is another function: a config can't name this one")
         return reference
     factory_name = name.partition(".<locals>")[0]
     try:

@@ -29,9 +29,9 @@ def chunked_causal_attention(
     chunks share a static range of keys, from the window of their first query to their last query.
 
     Args:
-        attention: function (query, key, value, mask) -> (output, weights). It computes the weights
-            (under `jit` only if they are used). If a call has a tap or is not causal, it computes
-            the output too.
+        attention: function (query, key, value, mask) -> (output, weights). It computes the weights,
+            under `jit` only if they are used, and also the output of a call that has a tap or is
+            not causal.
         operand_dtype: dtype to which operands of products are rounded; None: no rounding.
 
     Returns:

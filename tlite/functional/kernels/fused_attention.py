@@ -20,9 +20,10 @@ def fused_attention(
 ) -> tuple[Float[Array, "*batch T K"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V by `jax.nn.dot_product_attention`, with bfloat16 operands.
 
-    On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). Weights are
-    those of `rounded_attention`, which `jit` computes only if they are used; with `tap`, so is the
-    output. If `is_causal`, `mask` must be exactly the causal mask within `window` keys (0: all).
+    On a GPU the T x S weights are never in memory (FlashAttention, Dao et al. 2022). The
+    weights are computed by `rounded_attention`, under `jit` only if they are used; with `tap` the
+    output is computed by it, too. If `is_causal`, `mask` must be exactly the causal mask within
+    `window` keys (0: all).
     """
     reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:

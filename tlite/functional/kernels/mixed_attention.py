@@ -21,8 +21,8 @@ def mixed_attention(
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V: bfloat16 operands, softmax and sums in float32.
 
-    The weights are those of `rounded_attention`, which `jit` computes only if they are used; with
-    `tap`, so is the output.
+    The weights are computed by `rounded_attention`, under `jit` only if they are used. With `tap`
+    the output is computed by it, too.
     """
     reference, weights = rounded_attention(query, key, value, mask, tap)
     if tap is not no_tap:
