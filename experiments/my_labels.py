@@ -1,9 +1,9 @@
 """Classify your own texts: a table with a column of texts and one of classes.
 
 CSV, TSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns with a known name (text,
-review; label, stars) are found, others named (--text-column, --label-column; --columns, if the
-first line is a row). A tenth of the texts is kept for validation unless there is a part for it
-(--validation FILE). A linear model of n-grams is fitted first, a small transformer is trained
+review; label, stars) are detected; name others with --text-column and --label-column, and all with
+--columns if the first line is a row. A tenth of the texts is for validation unless --validation
+FILE is set. A linear model of n-grams is fitted first, a small transformer is trained
 beside it.
 
 command   tlite train my_labels --path reviews.csv

@@ -15,7 +15,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tlite import models as M
-from tlite.config import from_dict, override, to_dict
+from tlite.config import Config, from_dict, override, to_dict
 from tlite.data import LabelledText, TextFile
 from tlite.experiment import BPE, ClassifierExperiment, Experiment, GeneratorExperiment, Pretrained
 from tlite.models.components import FeedForwardFunction, NormFunction, PositionsFunction
@@ -120,6 +120,15 @@ def test_numpy_integers_and_lists_are_converted(config, field, value, expected):
     config.__post_init__()
     assert getattr(config, field) == expected
     assert type(getattr(config, field)) is type(expected)
+
+
+def test_fields_annotated_by_strings_are_checked():
+    @dataclasses.dataclass(frozen=True)
+    class Stage(Config):
+        steps: "int" = 1  # as all are under `from __future__ import annotations`
+
+    with pytest.raises(ValueError, match=r"^steps: expected int, not 1.5$"):
+        Stage(steps=1.5)
 
 
 def through_json(config, change=lambda values: None, kind=None):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,15 +48,15 @@ class Config:
 
     def __post_init__(self):
         """Raise a `ValueError` for a value that is not allowed; field and value are named."""
-        for field in dataclasses.fields(self):
-            kinds = {get_origin(kind) or kind for kind in alternatives(field.type)}
-            is_tuple = get_origin(field.type) is tuple and get_args(field.type)[0] in (int, str)
+        for name, kind in field_types(type(self)).items():
+            kinds = {get_origin(each) or each for each in alternatives(kind)}
+            is_tuple = get_origin(kind) is tuple and get_args(kind)[0] in (int, str)
             if is_tuple or kinds & {bool, int, Literal}:
                 try:
-                    value = from_dict(field.type, getattr(self, field.name))
-                    object.__setattr__(self, field.name, value)  # NumPy's int, a list
+                    value = from_dict(kind, getattr(self, name))
+                    object.__setattr__(self, name, value)  # NumPy's int, a list
                 except ValueError as error:
-                    raise ValueError(f"{field.name}: {error}") from error
+                    raise ValueError(f"{name}: {error}") from error
         for check, name in self._checks:
             # Counts and rates must not be None: the comparisons below raise a TypeError.
             if (value := getattr(self, name)) is None and check not in ("counts", "rates"):
@@ -71,6 +72,13 @@ class Config:
             elif check == "rates" and not 0 <= value < 1:
                 label = "dropout rate" if name == "dropout" else name.replace("_", " ")
                 raise ValueError(f"the {label} must be in [0, 1), not {value}")
+
+
+@functools.cache
+def field_types(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, also of those that are annotated by strings."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def resolve_word(field: str, words: Mapping[str, Any], arguments: str, value: Any) -> Any:
@@ -149,7 +157,7 @@ def from_dict(kind, value: Any):
 
 def _create(kind: type, values: Mapping[str, Any]):
     """Return a dataclass whose fields have values from JSON."""
-    hints, fields = get_type_hints(kind), {}
+    hints, fields = field_types(kind), {}
     for name, value in values.items():
         if name not in kind.__dataclass_fields__:
             raise ValueError(f"{kind.__name__} has no field {name}")
@@ -204,7 +212,7 @@ def override(
             values that are invalid together.
     """
     kind = config if isinstance(config, type) else type(config)
-    hints, fields, values = get_type_hints(kind), kind.__dataclass_fields__, {}
+    hints, fields, values = field_types(kind), kind.__dataclass_fields__, {}
     groups: dict[str, dict[str, Any]] = {}
     for path, value in changes.items():  # {"a": 1, "a.b": 2} as {"a": {"": 1, "b": 2}}
         name, _, rest = path.partition(".")
@@ -279,7 +287,7 @@ def word_parser(field: dataclasses.Field, kind) -> Callable[[str], Any] | None:
     if len(kinds) != 1 or NoneType not in alternatives(kind):
         return None
     name = dataclasses.fields(kinds[0])[0].name  # hints begin with those of base classes
-    first = alternatives(get_type_hints(kinds[0])[name])
+    first = alternatives(field_types(kinds[0])[name])
     return kinds[0] if str in first or Literal in map(get_origin, first) else None
 
 

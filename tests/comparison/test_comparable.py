@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from fnmatch import fnmatch
 
+import optax
 import pytest
 
 from tests.helpers.complaints import complaint
@@ -112,6 +113,7 @@ def test_limits_of_a_comparison_are_warnings(tmp_path):
 
 OTHER = replace(CLASSIFIER, pretraining=Pretraining(), name="other")
 THIRD = replace(OTHER, pretraining=Pretraining(pretraining_dropout=0.3))
+LAMB = varied(GENERATOR, optimizer=optax.lamb)
 RMS = {"norm": "rms", "attention": Attention(windows=(4, 0))}
 BY_NAME = [replace(GENERATOR, data=Corpus(n), init_from=Pretrained(f"{n}-model")) for n in "ab"]
 DIFFERING = [
@@ -122,6 +124,14 @@ DIFFERING = [
             "attention.windows": ["–", "4, 0", "–"],
             "learning_rate": ["0.001", "0.0003", "0.001"],
             "seeds": ["3", "5", "3"],
+        },
+    ),
+    # Functions of optax.
+    (
+        [GENERATOR, LAMB, varied(LAMB, schedule=optax.cosine_decay_schedule(1.0, 50))],
+        {
+            "optimizer": ["AdamW(*", "optax.lamb", "optax.lamb"],
+            "schedule": ["constant", "constant", "optax.cosine_decay_schedule(*decay_steps 50*)"],
         },
     ),
     # Other data, tokenizers and models.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -671,11 +670,9 @@ class Follow:
     """Event files, or an offline run of W&B, in the run's folder."""
 
     def execute(self) -> None:
-        from tlite.report.tracking import WRITERS, follow
+        from tlite.report.tracking import follow
 
-        folder = find_run(self.run)
-        print(f"{WRITERS[self.to].command} {shlex.quote(str(folder / self.to))}", flush=True)
-        follow(folder, self.to)
+        follow(find_run(self.run), self.to)
 
 
 @dataclass(frozen=True, kw_only=True)

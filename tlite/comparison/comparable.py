@@ -174,8 +174,8 @@ def _differing(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
 def _type_of(value: Any) -> Any:
     if not isinstance(value, dict):
         return ""
-    if value.get("kind") == "class":  # of the user: name, file and digest
-        return repr({name: v for name, v in value.items() if name != "fields"})
+    if value.get("kind") in ("class", "library"):  # of the user: name, file and digest
+        return repr({name: v for name, v in value.items() if name not in ("fields", "kwargs")})
     return value.get("kind")
 
 
@@ -189,8 +189,10 @@ def format_value(value: Any) -> str:
         return ", ".join(map(format_value, value)) or ABSENT
     if not isinstance(value, dict):
         return str(value) or ABSENT
-    is_custom = value.get("kind") in ("function", "class")
-    name = f"{value.get('name')} of {value.get('file')}" if is_custom else value.get("kind", "")
-    fields = value.get("fields", {}) if is_custom else value
+    name, fields = value.get("kind", ""), value
+    if name in ("function", "class"):
+        name, fields = f"{value.get('name')} of {value.get('file')}", value.get("fields", {})
+    elif name == "library":
+        name, fields = str(value.get("name")), value.get("kwargs") or {}
     texts = [f"{n} {format_value(v)}" for n, v in fields.items() if n != "kind" and v is not None]
     return name + (f"({', '.join(texts)})" if texts else "")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +23,16 @@ WriterContext = contextlib.AbstractContextManager[Write]
 
 
 def follow(folder: Path, to: Literal["tensorboard", "wandb"]) -> None:
-    """Write the metrics of a run until it has ended; start again if metrics.jsonl was truncated.
+    """Print the command that shows the metrics of a run, and write them until it has ended.
+
+    Writing starts again if metrics.jsonl was truncated.
 
     Raises:
         UserError: the folder is not a run's, or a package is missing.
     """
     training_of(folder)
     check_packages(to, [WRITERS[to].package])
+    print(f"{WRITERS[to].command} {shlex.quote(str(folder / to))}", flush=True)
     while not (folder / "metrics.jsonl").exists():
         time.sleep(POLL_SECONDS)
     while not write_metrics(folder, WRITERS[to].open):

@@ -231,15 +231,15 @@ class MetricsWriter:
             elif distributed.is_process0():
                 print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
 
-    def write_validation(self, step: int, means: dict[str, np.ndarray]) -> float:
-        """Write the line of a validation and keep its score; return the loss, infinite if null."""
+    def write_validation(self, step: int, means: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Write and return the line of a validation, and keep its score."""
         config, line = self.trainer.config, {"step": step, "split": "validation"}
         alive = np.array([i not in self.diverged for i in range(config.seeds)])
         line |= summarize_seeds(means, self.trainer.task.has_perplexity, alive)
         line = distributed.broadcast_from_process0(lambda: line)
         self.file.write([line])
         self.scores[step] = validation_score(config, line)
-        return math.inf if line["loss"] is None else line["loss"]
+        return line
 
 
 @dataclass
@@ -296,21 +296,21 @@ class Checkpointer:
         self.checkpoints.save(step, to_named(state))
         self.last_save = time.monotonic()
 
-    def validate(self, step: int, state: TrainState) -> float | None:
+    def validate(self, step: int, state: TrainState) -> dict[str, Any]:
         """Validate the state just saved, log the result, and score its checkpoint.
 
         Returns:
-            The mean loss, infinite if it is not finite; None if a signal came first.
+            The logged means by name, None for one that is not finite; empty if a signal came first.
         """
         if self.trainer.config.average_last:
             self.checkpoints.wait()  # the mean is of saved ones, this one among them
         means = self.interrupt.run_until_signal(partial(self._measure_all, step, state))
-        loss = None
+        line = {}
         if means is not None:
-            loss = self.metrics.write_validation(step, means)
+            line = self.metrics.write_validation(step, means)
             self.checkpoints.record_score(step, self.metrics.scores[step])
         self.agree()
-        return loss
+        return line
 
     def _measure_all(self, step: int, state: TrainState) -> dict[str, np.ndarray]:
         """Return the metrics of the weights and, with a prefix, of their averages."""
@@ -455,12 +455,15 @@ class TrainingProgress(Progress):
         self.update(self._row, completed=step, loss=f"{loss:.3f}", rate=f"{rate:,.0f}")
         self._last = f"step {step}  training loss {loss:.4f}  {rate:,.0f} tokens/s"
 
-    def validated(self, loss: float | None) -> None:
-        """Show the loss of a validation; None: a signal came before its end."""
-        if loss is None:
+    def validated(self, means: dict[str, Any]) -> None:
+        """Show loss and accuracy of a validation; empty: a signal came before its end."""
+        if not means:
             return
-        self.update(self._row, validation=f"{loss:.3f}")
+        values = {name: means[name] for name in ("loss", "accuracy") if name in means}
+        values = {name: math.nan if v is None else v for name, v in values.items()}
+        self.update(self._row, validation=" ".join(f"{v:.3f}" for v in values.values()))
         if self.disable:
             seconds = self.tasks[0].time_remaining or 0.0
             left = f"  {timedelta(seconds=seconds)} left" if seconds >= MIN_SECONDS_LEFT else ""
-            print(f"{self._last}  validation loss {loss:.4f}{left}", flush=True)
+            text = "  ".join(f"validation {name} {value:.4f}" for name, value in values.items())
+            print(f"{self._last}  {text}{left}", flush=True)

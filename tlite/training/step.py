@@ -40,7 +40,7 @@ class Buckets(NamedTuple):
     """data, key, index of the micro-batch in the run -> index of its bucket"""
     draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
     """for each bucket: data, key, index of the micro-batch in the run -> batch"""
-    multiple_of: int = 1
+    multiple_of: int
     """Every batch size is a multiple of this number of devices."""
 
 
@@ -56,7 +56,7 @@ class Task(NamedTuple):
     ...}; names that begin with aux_ are added to the loss, times `aux_weight`."""
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums of each example: arrays whose first axis is B"""
-    has_perplexity: bool = False
+    has_perplexity: bool
     """True if the loss is a mean over tokens, so that exp(loss) is a perplexity."""
     buckets: Buckets | None = None
     """Replaces `draw` if batches have different shapes."""

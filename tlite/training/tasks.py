@@ -155,7 +155,7 @@ def classifier_task(config: Any) -> Task:
     def init(rng):
         return make_model(config, rng=rng)
 
-    return Task(init, draw_examples, loss, evaluate)
+    return Task(init, draw_examples, loss, evaluate, has_perplexity=False)
 
 
 def draw_examples(data, rng, step, size):
