@@ -122,10 +122,15 @@ def start_like(run, folder: Path, **training):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "compile", lambda *_: None)
         new = Run.create(varied(run.experiment, **training), folder)
-    trainer = copy.copy(run.trainer)
-    trainer.config, trainer.loader = new.trainer.config, new.trainer.loader
-    new.trainer = trainer
+    new.trainer = with_programs_of(run.trainer, new.trainer)
     return without_report(new)
+
+
+def with_programs_of(trainer: Trainer, other: Trainer) -> Trainer:
+    """Return `other` with the compiled programs of `trainer`, whose shapes are the same."""
+    shared = copy.copy(trainer)
+    shared.config, shared.loader = other.config, other.loader
+    return shared
 
 
 class Killed(BaseException):

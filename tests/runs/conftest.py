@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from tests.helpers.runs import LOGISTIC, labelled, varied
+from tests.helpers.runs import LOGISTIC, labelled, varied, with_programs_of
 from tlite import distributed
+from tlite.runs import Run
 from tlite.training import Trainer
 
 
@@ -52,6 +53,26 @@ def compiled_when_trained():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "compile", compile_then)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_programs():
+    """Trace and compile once the programs of runs that differ only by seed or learning rate.
+
+    Both are arrays of the train state. A killed and resumed run has the programs of the first one.
+    """
+    init, trainers = Run.__init__, {}
+
+    def init_like_first(run, *arguments):
+        init(run, *arguments)
+        experiment = varied(run.experiment, seed=0, learning_rate=1.0)
+        first = trainers.setdefault((repr(experiment), jax.device_count()), run.trainer)
+        if first is not run.trainer:
+            run.trainer = with_programs_of(first, run.trainer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "__init__", init_like_first)
         yield
 
 

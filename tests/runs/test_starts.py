@@ -34,7 +34,7 @@ from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
 
-pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained", "shared_programs")
 
 SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
 EXPERIMENT = varied(TRANSFORMER, dropout=0.0, embedding=Embedding(), pretraining=SETTINGS)

@@ -25,7 +25,7 @@ from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.user_code import exec_file
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 
 @pytest.fixture(autouse=True)

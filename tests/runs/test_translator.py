@@ -30,7 +30,7 @@ from tlite.training.metrics import read_example_scores, read_metrics
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
-pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained", "shared_programs")
 
 STEPS = 6
 

@@ -18,7 +18,7 @@ from tlite.training import Trainer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.run_dir import find_runs
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = pytest.mark.usefixtures("one_device", "shared_programs")
 
 RATE = "training.learning_rate"
 FIELDS = {RATE: (1e-4, 1.0)}
