@@ -26,7 +26,7 @@ TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
 
 
 @contextlib.contextmanager
-def over_one_device():
+def single_device():
     first = jax.devices()[:1]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("devices", "local_devices"):
@@ -37,13 +37,13 @@ def over_one_device():
 @pytest.fixture(scope="module")
 def one_device():
     """Use one device: a program for one compiles in a third of the time."""
-    with over_one_device():
+    with single_device():
         yield
 
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory):
-    """Call `tlite train` with a line of options; return the run and its output.
+    """Call `tlite train` with a line of options on one device; return the run and its output.
 
     The report at its end takes longer than the training.
     """
@@ -51,7 +51,8 @@ def train(tmp_path_factory):
     def call(line, report=False):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        context = pytest.MonkeyPatch.context()
+        with single_device(), context as patch, contextlib.redirect_stdout(printed):
             patch.setattr("tlite.distributed.devices.prepare_devices", lambda: None)
             for kind in () if report else (ClassifierRun, GeneratorRun, TranslatorRun):
                 patch.setattr(kind, "report", lambda *_: None)
@@ -70,7 +71,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def generator(train, text):
-    """A run over all devices, with a report."""
+    """A run with a report."""
     options = f"--context 16 --batch-size 4 --learning-rate 0.03 {TINY}"
     return train(f"my_text --path {text} {options}", report=True)
 
@@ -78,9 +79,8 @@ def generator(train, text):
 @pytest.fixture(scope="session")
 def classifier(train):
     """A run of synthetic reviews."""
-    with over_one_device():
-        options = f"--context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
-        return train(f"reviews_demo --reviews 60 {options}")
+    options = f"--context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
+    return train(f"reviews_demo --reviews 60 {options}")
 
 
 @pytest.fixture(scope="session")
@@ -92,8 +92,7 @@ def translator(train):
         "--letters 4 --longest 5 --sequences 60 --num-subwords 20 --context 8 --batch-size 128 "
         f"--buckets 1 --beam 3 --bleu-sentences 2 --schedule constant {TINY}"
     )
-    with over_one_device():
-        return train(f"copy_task {options}")
+    return train(f"copy_task {options}")
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,8 @@ import re
 import shutil
 import sys
 
+import pytest
+
 from tests.helpers.fake_runs import make_run, write
 from tlite.runs.experiment_files import (
     experiment_kind,
@@ -12,6 +14,7 @@ from tlite.runs.experiment_files import (
     load_experiment,
 )
 
+pytestmark = pytest.mark.usefixtures("one_device")
 MINE = '''"""Mine is the best.  It is long.
 
 More."""
@@ -35,13 +38,13 @@ def test_experiments_are_listed_with_kind_and_owner(works, tmp_path):
     }.items():
         write(tmp_path / "experiments" / f"{name}.py", content)
     (tmp_path / "experiments" / "damaged.py").write_bytes(b"\xff")
-    found = {line.split()[0]: line.split()[1:] for line in works("experiments").splitlines()}
-    assert found["mine"] == ["classifier", "yours", "Mine", "is", "the", "best."]
-    assert found["demo"] == ["classifier", "yours"]
-    assert found["made"] == found["broken"] == ["yours"]
-    assert not {"tool", "damaged"} & found.keys()
-    assert found["trec"][0] == "classifier"
-    assert "yours" not in found["trec"]
+    rows = {name: words for name, *words in map(str.split, works("experiments").splitlines())}
+    assert rows["mine"] == ["classifier", "yours", "Mine", "is", "the", "best."]
+    assert rows["demo"] == ["classifier", "yours"]
+    assert rows["made"] == rows["broken"] == ["yours"]
+    assert not {"tool", "damaged"} & rows.keys()
+    assert rows["trec"][0] == "classifier"
+    assert "yours" not in rows["trec"]
 
 
 def test_kinds_read_from_text_are_those_of_the_experiments(monkeypatch):
@@ -72,7 +75,8 @@ def test_runs_are_listed_and_latest_is_the_newest(works, fails, generator, tmp_p
     assert works("runs runs/tiny").count("\n") == 2
 
     shutil.copytree(generator.run, tmp_path / "runs" / "new")
-    make_run(tmp_path / "latest", 0)  # is not what `latest` means
+    make_run(tmp_path / "latest", 0)  # a folder of this name is not the newest run
+
     text = works("generate latest --tokens 3")
     assert text == works("generate runs --tokens 3") == works("generate runs/new --tokens 3")
     assert works("train --resume latest").endswith("generate runs/new\n")

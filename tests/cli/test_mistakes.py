@@ -7,6 +7,7 @@ import pytest
 from tlite.cli import commands, main
 from tlite.errors import Interrupted, UserError
 
+pytestmark = pytest.mark.usefixtures("one_device")
 TRAIN, COPY = "train my_text --path {text} ", "train copy_task --sequences 60 "
 LONG = "a b c d a b c d a b c d"
 MISTAKES = {

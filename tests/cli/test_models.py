@@ -1,4 +1,4 @@
-"""Commands on a trained run: what they read, print and hand on to tlite.runs."""
+"""Commands on a trained run: their input, their output and the options that they pass on."""
 
 import json
 import math
@@ -20,6 +20,7 @@ from tlite.runs import GeneratorRun, Run
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
+pytestmark = pytest.mark.usefixtures("one_device")
 LETTERS = ["a b c d", "d c b", "a a a a a", "b"]
 REVIEWS = ["The sound is superb.", 'Grüße "☕"', "The price is awful. The lamp is weak."]
 QUOTED, READ = (" ".join(map(shlex.quote, texts)) for texts in (LETTERS, REVIEWS))
@@ -52,7 +53,9 @@ def test_training_prints_loss_perplexity_and_a_sample(generator):
 def test_resume_auto_creates_a_run_then_resumes_it(works, text, monkeypatch):
     monkeypatch.setattr(GeneratorRun, "report", lambda *_: None)
     line = f"train my_text --path {text} --context 16 --width 8 --num-heads 2 --num-blocks 1"
-    line += " --evaluate-every 2 --steps 4 --resume auto --run here"
+    line += " --batch-size 4 --precision float32 --evaluate-every 2 --steps 4"
+    line += " --resume auto --run here"
+
     works(line)
     losses = [x["loss"] for x in read_metrics(Path("here/metrics.jsonl"))]
     shutil.rmtree("here/checkpoints/4")
@@ -128,7 +131,7 @@ def test_a_text_is_scored_by_one_replica_or_the_ensemble(works, text):
     assert len({number("loss", line) for line in lines}) == 3
 
 
-def test_a_translators_ensemble_is_scored_and_translates(works):
+def test_a_translators_ensemble_and_its_length_penalty(works):
     """A length penalty of 0 replaces the experiment's."""
     out = works("evaluate {translator} --replica all --length-penalty 0")
     for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty 0:"):
@@ -142,30 +145,17 @@ def test_a_translators_ensemble_is_scored_and_translates(works):
 # Generate
 
 
-WRITE = "generate {generator} --prompt The --tokens 20 "
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "is_same"),
-    [
-        ("--seed 7", "--seed 7", True),
-        ("--greedy --seed 1", "--greedy --seed 2", True),
-        ("--temperature 0", "--greedy", True),
-        ("--seed 7", "--seed 8", False),
-        ("--replica 0", "--replica 1", False),
-    ],
-)
-def test_a_text_depends_on_seed_and_replica(works, one, two, is_same):
-    text = works(WRITE + one)
-    assert text.startswith("The")
-    assert len(text) == len("The") + 20 + len("\n")
-    assert (text == works(WRITE + two)) == is_same
-
-
-def test_samples_are_those_of_the_next_seeds(works):
-    samples = works(WRITE + "--seed 3 --samples 2")
-    first, second = (works(f"{WRITE} --seed {seed}") for seed in (3, 4))
+def test_a_text_depends_on_seed_and_replica(works):
+    """Samples are those of the next seeds; greedy choices have no seed."""
+    write = "generate {generator} --prompt The --tokens 20 "
+    first, second = (works(f"{write} --seed {seed}") for seed in (0, 1))
+    assert first.startswith("The")
+    assert len(first) == len("The") + 20 + len("\n")
+    samples = works(write + "--samples 2")
     assert samples == f"--- sample 1\n{first}--- sample 2\n{second}"
+    assert len({first, second, works(write + "--replica 1")}) == 3
+    greedy = {works(write + way) for way in ("--greedy --seed 1", "--greedy", "--temperature 0")}
+    assert len(greedy) == 1
 
 
 # Classify
@@ -186,9 +176,8 @@ def test_classify_prints_a_table_or_json_lines(works):
     assert works("classify {classifier}", "\r\n".join(REVIEWS).encode()).splitlines()[1:] == rows
 
 
-@pytest.mark.parametrize("checkpoint", ["best", "average"])
-def test_replica_all_has_the_mean_of_their_probabilities(works, checkpoint):
-    line = f"classify {{classifier}} {READ} --format jsonl --checkpoint {checkpoint} --replica "
+def test_replica_all_has_the_mean_of_their_probabilities(works):
+    line = f"classify {{classifier}} {READ} --format jsonl --checkpoint average --replica "
     first, second, mean = (
         np.array([[*line["probabilities"].values()] for line in records(works(line + replica))])
         for replica in ("0", "1", "all")
@@ -205,11 +194,11 @@ def test_translations_are_read_alike_and_printed_in_their_order(works):
     expected = works(f"translate {{translator}} {QUOTED}")
     assert len(expected.splitlines()) == len(LETTERS)
     assert set(expected) <= set("abcd \n")
-    for end in ("", "\n", "\r\n"):
-        content = (end or "\n").join(LETTERS).encode() + end.encode()
-        Path("input.txt").write_bytes(content)
-        assert works("translate {translator}", content) == expected
-        assert works("translate {translator} --input input.txt", b"b b b\n") == expected
+    Path("input.txt").write_text("\n".join(LETTERS))
+    lines = "".join(f"{text}\r\n" for text in LETTERS).encode()
+    assert works("translate {translator}", lines) == expected
+    assert works("translate {translator} --input input.txt", b"b b b\n") == expected
+
     assert works(f"translate {{translator}} {QUOTED}", b"b b b\n") == expected
 
 
@@ -290,7 +279,7 @@ def test_a_terminal_gets_no_control_characters(tlite, classifier, line, monkeypa
 # Compare and inspect
 
 
-def test_compare_hands_its_options_on(tlite):
+def test_compare_passes_its_options_on(tlite):
     options = "--to here --format json --smallest-effect 0.1"
     code, out, err = tlite(f"compare {{generator}} {{generator}} {options}")
     assert (code, err.split(":")[0]) == (0, "written into here")
