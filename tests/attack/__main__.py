@@ -1,8 +1,8 @@
 """Attack tlite: `python -m tests.attack --minutes 15 --seed 0`, or repeat a single case.
 
-Cases kill runs, studies and processes of one run in turn. The seed, the part and the number of a
-case decide what it does. A case that finds a fault keeps its folder, where the file `commands`
-lists what was run.
+Cases kill runs, studies and processes of one run in turn. A case is determined by the seed, its
+part and its number. If it detects a fault its folder is not deleted: the file `commands` lists the
+commands that were run.
 """
 
 import argparse
@@ -52,6 +52,7 @@ def main() -> int:
 def run_cases(workspace: Workspace, options: argparse.Namespace) -> list[Case]:
     """Run cases of the parts in turn, several at a time, until the time is over."""
     end = time.monotonic() + 60 * options.minutes
+
     numbers = iter([options.case]) if options.case is not None else count()
     running, results = set(), []
     with futures.ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:
@@ -67,7 +68,7 @@ def run_cases(workspace: Workspace, options: argparse.Namespace) -> list[Case]:
 
 
 def run_case(workspace: Workspace, part: str, number: int) -> Case:
-    """Run a case; delete its folder if it finds no fault."""
+    """Run a case; delete its folder unless it detects a fault."""
     rng = random.Random(f"{workspace.seed} {part} {number}")
     case = Case(workspace, workspace.new_folder(f"{part}-{number}"), rng)
     try:

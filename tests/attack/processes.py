@@ -1,4 +1,4 @@
-"""Processes of tlite: started in an environment of their own, watched, killed and checked."""
+"""Start, watch, kill and check processes of tlite in an environment of their own."""
 
 import os
 import signal
@@ -16,21 +16,21 @@ TRACES = ("Traceback (most recent call last)", "Exception ignored", "Fatal Pytho
 
 
 class Fault(Exception):
-    """A defect that a case of the attack has found."""
+    """A defect that an attack detects."""
 
 
 def make_environment(folder: Path) -> dict[str, str]:
     """Return the variables of every process: two devices, own caches, and no network."""
-    kept = {name: value for name, value in os.environ.items() if name not in TEST_VARIABLES}
-    kept |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    variables = {name: value for name, value in os.environ.items() if name not in TEST_VARIABLES}
+    variables |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     folders = {
         "XDG_CACHE_HOME": "cache",
         "XDG_STATE_HOME": "state",
         "TLITE_DATA": "data",
         "HF_HOME": "hub",
     }
-    kept |= {name: str(folder / subfolder) for name, subfolder in folders.items()}
-    return kept | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "JAX_NUM_CPU_DEVICES": "2"}
+    variables |= {name: str(folder / subfolder) for name, subfolder in folders.items()}
+    return variables | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "JAX_NUM_CPU_DEVICES": "2"}
 
 
 class Process:

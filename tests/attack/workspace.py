@@ -81,7 +81,8 @@ class Workspace:
         return json.loads(process.end(0).out.splitlines()[-1])
 
     def reference(self, kind: str) -> "Reference":
-        """Return the undisturbed run of this kind; the first process to ask trains it."""
+        """Return the undisturbed run of this kind; the first process that needs it trains it."""
+
         folder = self.folder / "references" / kind
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
@@ -94,7 +95,7 @@ class Workspace:
 
 @dataclass
 class Case:
-    """A case of a part of the attack: what it may use, and its result."""
+    """A case of a part of the attack, and its result."""
 
     workspace: Workspace
     folder: Path
@@ -104,7 +105,7 @@ class Case:
     tried: int = 1
     fault: str = ""
     action: str = ""
-    """What is being done, to be printed with a fault."""
+    """Current action, printed with a fault."""
 
     def start(self, words: list[str], **environment: str) -> Process:
         return self.workspace.start(words, self.folder, **environment)

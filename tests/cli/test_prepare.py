@@ -1,4 +1,4 @@
-"""`tlite prepare`: its options and what it prints; data/test_prepare.py tests the corpora."""
+"""`tlite prepare`: its options and output; data/test_prepare.py tests the corpora."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.lines import read_line
-from tests.helpers.preparing import read_documents, read_ids
+from tests.helpers.preparing import SPLITS, read_documents, read_ids
 from tlite.data import Corpus
 from tlite.runs.experiment_files import load_experiment
 
@@ -15,16 +15,16 @@ TEXTS = [f"This is text number {number}, and it ends here." for number in range(
 
 @pytest.fixture
 def prepare(works, tmp_path):
-    """Return a function of (folder, tokenizer) that prepares TEXTS and returns what is printed."""
+    """Return a function of (folder, tokenizer) that prepares TEXTS and returns the output."""
     source = tmp_path / "texts.jsonl"
     source.write_text("\n".join(json.dumps({"body": text}) for text in TEXTS))
     line = f"prepare {source} --field body --validation-fraction 0.2"
     return lambda folder, tokenizer: works(f"{line} {folder} --tokenizer {tokenizer}")
 
 
-def test_a_corpus_of_bytes_and_one_of_characters(prepare):
+def test_prepared_corpora_have_the_documents_and_the_tokenizer(prepare):
     printed, corpus = prepare("out", "bytes"), Corpus("out")
-    training, validation = (read_documents(corpus, part) for part in ("training", "validation"))
+    training, validation = (read_documents(corpus, split) for split in SPLITS)
     assert sorted(training + validation) == sorted(TEXTS)
     assert f"text, {len(validation)} documents\n" in printed
     assert printed.splitlines()[-1] == "out: 257 different tokens, as uint16"

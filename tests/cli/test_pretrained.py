@@ -1,5 +1,4 @@
-"""Every command on a Hugging Face folder: one that `tlite export` made of a run, and one that a
-fine-tuned run started from."""
+"""Commands on Hugging Face folders: one exported from a run, and one that a run fine-tunes."""
 
 import json
 import math
@@ -44,8 +43,8 @@ MARKS = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 def word_tokenizer() -> PretrainedTokenizer:
     """A word is a token; a text is [CLS] ... [SEP]."""
-    found = dict.fromkeys(word for text in TEXTS for word in text.split())
-    ids = {token: index for index, token in enumerate([*MARKS, *found])}
+    vocabulary = dict.fromkeys([*MARKS, *(word for text in TEXTS for word in text.split())])
+    ids = {token: index for index, token in enumerate(vocabulary)}
     roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), MARKS, strict=True))
     return words(ids, "[UNK]", ("[CLS]", "[SEP]"), **roles)
 
@@ -76,7 +75,7 @@ def bert(tmp_path_factory):
     return folder
 
 
-# Out, and in again
+# Export and load
 
 
 def test_unknown_characters_of_a_text_are_counted(tlite, exported, tmp_path):
@@ -95,14 +94,14 @@ def test_an_exported_generator_writes_the_same_text(works, tmp_path):
     assert works(f"generate {folder} {options}") == works(f"generate {{trained}} {options}")
 
 
-def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
+def test_evaluate_prints_the_loss_of_the_model_on_a_text(works, exported, tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("def f(x):\n    return x + 1\n" + "f(2)\n")
     out = works(f"evaluate {exported} --path {path}")
     model, tokenizer = library.load(exported)
     tokens = jnp.asarray(tokenizer.encode(path.read_text(), add_special_tokens=False))
     context = model.config.context
-    starts = range(0, len(tokens) - 1, context)  # of windows, of which the last may be shorter
+    starts = range(0, len(tokens) - 1, context)  # the last window may be shorter
     windows = [tokens[start : start + context + 1] for start in starts]
     summed = jax.jit(
         lambda model: sum(F.token_cross_entropy(model(w[:-1]), w[1:]).sum() for w in windows)
@@ -165,13 +164,13 @@ def tuned(train, bert, tmp_path_factory):
 def test_a_fine_tuned_bert_is_exported_as_one(works, tuned, tmp_path):
     texts = " ".join(map(repr, TEXTS))
     assert "as a bert model" in works(f"export {{tuned}} {tmp_path / 'out'}")
-    ours, theirs = (
+    lines, exported_lines = (
         map(json.loads, works(f"classify {folder} {texts} --format jsonl").splitlines())
         for folder in (tuned.run, tmp_path / "out")
     )
-    for one, other in zip(ours, theirs, strict=True):
-        assert other["class"] == one["class"]
-        assert other["probabilities"] == pytest.approx(one["probabilities"], abs=1e-5)
+    for line, exported_line in zip(lines, exported_lines, strict=True):
+        assert exported_line["class"] == line["class"]
+        assert exported_line["probabilities"] == pytest.approx(line["probabilities"], abs=1e-5)
     fields = json.loads((tmp_path / "out" / "config.json").read_text())
     assert fields["id2label"] == {"0": "bad", "1": "good"}
     assert library.load(tuned.run)[0].config.context == 6
@@ -225,8 +224,8 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
     model = jax.tree.map(lambda a: a + np.float32(0.5 * noise.normal(size=a.shape)), model)
     save_pretrained(tmp_path / "t5", model, word_tokenizer())
     texts, tokenizer = ["it was a good film", "so bad"], word_tokenizer()
-    found = translate(model, [tokenizer.encode(text) for text in texts], beam=2)
-    first, second = (tokenizer.decode(tokens) for (tokens, _), *_ in found)
+    results = translate(model, [tokenizer.encode(text) for text in texts], beam=2)
+    first, second = (tokenizer.decode(tokens) for (tokens, _), *_ in results)
     assert first != second
     texts = " ".join(map(repr, texts))
     out = works(f"translate {tmp_path / 't5'} {texts} --beam 2")
@@ -287,7 +286,8 @@ def test_variants_with_low_rank_updates_train_the_new_head(bert, tmp_path):
         assert training.low_rank.rank == rank
 
 
-def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
+def test_a_run_records_the_hash_of_its_pretrained_arrays(tuned, bert):
+
     experiment = json.loads((tuned.run / "config.json").read_text())["experiment"]
     assert experiment["init_from"]["folder"] == str(bert)
     assert len(experiment["init_from"]["sha256"]) == 64

@@ -1,4 +1,4 @@
-"""Two processes train the same as one: the one run of several that `make test` has."""
+"""Two processes train the same as one: the only run of several processes in `make test`."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ from tests.helpers.launching import assert_close, metric_of
 pytest_plugins = "tests.helpers.several"
 
 
-@pytest.mark.parametrize(("number", "placed"), [(1, "data_parallel"), (4, "fsdp")])
-def test_two_processes_train_what_devices_of_one_train(several, alone, number, placed):
-    together = several(2, 1)
-    found, step = together.parameters("last")
+@pytest.mark.parametrize(("num_devices", "sharding"), [(1, "data_parallel"), (4, "fsdp")])
+def test_two_processes_train_as_the_devices_of_one(several, alone, num_devices, sharding):
+    run = several(2, 1)
+    parameters, step = run.parameters("last")
     assert step == 6
-    right, losses = alone(together, number, sharding=placed)
-    assert_close(found, right)
-    np.testing.assert_allclose(metric_of(together, "training"), losses[:, 0], atol=1e-5)
+    expected, losses = alone(run, num_devices, sharding=sharding)
+    assert_close(parameters, expected)
+    np.testing.assert_allclose(metric_of(run, "training"), losses[:, 0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""Variants on the command line: grids of options, a file's own, and what is refused."""
+"""Variants on the command line: grids of options, variants of a file, and their errors."""
 
 import ast
 import json
@@ -31,7 +31,7 @@ VALUES = [
     ("prompt 'a/b' 'a b'", "prompt=1 prompt=2", "prompt"),
     (f"prompt {'y' * 50} ''", "prompt=1 prompt=2", "prompt"),
 ]
-"""What is varied, how its variants are called, and where the option's value is."""
+"""Arguments of --vary, names of the variants, and path of the varied field."""
 
 
 @pytest.fixture
@@ -51,10 +51,11 @@ def read(line, name="demo"):
 
 
 def test_a_grid_has_every_combination_the_reference_first():
+
     line = "--vary norm layer rms --vary positions learned rotary --width 16 --run here"
-    found, options = read_line(shlex.split(line), *load_variants("demo"))
-    assert list(found) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
-    models = [experiment.model for experiment in found.values()]
+    variants, options = read_line(shlex.split(line), *load_variants("demo"))
+    assert list(variants) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
+    models = [experiment.model for experiment in variants.values()]
     combinations = [(model.norm, model.positions, model.width) for model in models]
     assert combinations[0] == (Norm("layer"), Learned(), 16)
     assert combinations[-1] == (Norm("rms"), Rotary(), 16)
@@ -63,33 +64,30 @@ def test_a_grid_has_every_combination_the_reference_first():
 
 @pytest.mark.parametrize(("line", "names", "path"), VALUES)
 def test_varied_values_are_read_as_options_and_label_variants(line, names, path):
-    found = read(f"--vary {line}")
-    assert list(found) == names.split()
-    read_field = operator.attrgetter(path)
-    for value, experiment in zip(shlex.split(line)[1:], found.values(), strict=True):
-        message = read_field(experiment)
-        message = " ".join(map(str, message)) if isinstance(message, tuple) else message
-        assert message == (value if isinstance(message, str) else ast.literal_eval(value))
+    variants = read(f"--vary {line}")
+    assert list(variants) == names.split()
+    for word, experiment in zip(shlex.split(line)[1:], variants.values(), strict=True):
+        value = operator.attrgetter(path)(experiment)
+        value = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        assert value == (word if isinstance(value, str) else ast.literal_eval(word))
 
 
 def test_a_base_may_be_invalid_if_its_variants_are_valid():
-    found = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
-    assert [e.model.num_heads for e in found.values()] == [5, 3]
+    variants = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
+    assert [e.model.num_heads for e in variants.values()] == [5, 3]
 
 
 def test_options_apply_to_each_variant_of_a_file(file):
     path = file(f"{{'plain': experiment, 'twice as wide': {WIDE}}}")
-    found = read("--norm rms --seeds 3", path)
-    assert [(e.model.width, e.model.norm, e.training.seeds) for e in found.values()] == [
-        (64, Norm("rms"), 3),
-        (128, Norm("rms"), 3),
-    ]
-    found = read("--vary norm layer rms", path)
-    assert list(found) == ["plain layer", "plain rms", "twice as wide layer", "twice as wide rms"]
-    assert found["twice as wide rms"].model.width == 128
+    experiments = read("--norm rms --seeds 3", path).values()
+    fields = [(e.model.width, e.model.norm, e.training.seeds) for e in experiments]
+    assert fields == [(64, Norm("rms"), 3), (128, Norm("rms"), 3)]
+    grid = read("--vary norm layer rms", path)
+    assert list(grid) == ["plain layer", "plain rms", "twice as wide layer", "twice as wide rms"]
+    assert grid["twice as wide rms"].model.width == 128
 
 
-def test_some_variants_alone(file):
+def test_only_selects_variants_by_name(file):
     path = file(f"{{'a': experiment, 'b': {WIDE}, 'c c': experiment}}")
     assert list(read("--only 'c c' --only a", path)) == ["a", "c c"]
 
@@ -112,7 +110,7 @@ def test_some_variants_alone(file):
         ),
     ],
 )
-def test_wrong_variants_of_a_file_are_an_error(file, variants, sentence):
+def test_invalid_variants_of_a_file_are_an_error(file, variants, sentence):
     with pytest.raises(UserError, match=sentence) as message:
         load_variants(file(variants))
     assert "\n" not in str(message.value)

@@ -25,14 +25,14 @@ def test_a_law_is_fitted_despite_noise_and_one_outlier():
     noisy = runs(noise=1e-3, seeds=3)
     law = fit(noisy)
     np.testing.assert_allclose([law.E, law.alpha, law.beta], [1.2, 0.4, 0.5], atol=0.05)
-    in_thousands = fit(noisy._replace(parameters=noisy.parameters / 1000))
-    assert in_thousands.alpha == pytest.approx(law.alpha, rel=1e-3)
-    assert in_thousands.loss(200.0, 4e6) == pytest.approx(law.loss(2e5, 4e6), rel=1e-5)
+    rescaled = fit(noisy._replace(parameters=noisy.parameters / 1000))
+    assert rescaled.alpha == pytest.approx(law.alpha, rel=1e-3)
+    assert rescaled.loss(200.0, 4e6) == pytest.approx(law.loss(2e5, 4e6), rel=1e-5)
     noisy.losses[5, 0] *= 1.5
     assert fit(noisy, start=law).loss(2e5, 4e6) == pytest.approx(law.loss(2e5, 4e6), rel=1e-3)
 
 
-def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
+def test_intervals_cover_the_truth_and_a_new_run():
     studies, covered, errors = 24, np.zeros(4), np.zeros(4)
     for study in range(studies):
         noisy = runs(noise=2e-3, seed=study)
@@ -77,7 +77,7 @@ def test_a_bootstrap_draws_runs_and_their_seeds(monkeypatch):
     assert any(len(np.unique(sample.losses.max(1))) < 14 for sample in samples)
 
 
-def test_predictions_correct_the_error_for_lost_freedom():
+def test_predictions_correct_errors_for_degrees_of_freedom():
     """Errors grow by sqrt(R / (R - 5)) for R runs; all laws are the same here."""
     noisy = runs(noise=1e-2, sizes=(7e3, 2e4, 6e4), budgets=(5e5, 1e6, 2e6))
     laws = Law(*(np.full((50, 1), value) for value in TRUE))
@@ -105,7 +105,8 @@ FEW = {
 }
 
 
-def test_too_few_runs_and_other_than_positive_losses_are_errors():
+def test_too_few_runs_and_losses_not_positive_are_errors():
+
     for few in FEW.values():
         assert f" not {len(few.losses)} runs of" in complaint(fit, few)
     for loss in (np.nan, np.inf, 0.0, -1.0):

@@ -209,7 +209,7 @@ def test_required_seeds_are_the_least_that_show_the_effect(effect, groups, examp
 
 @pytest.mark.parametrize(("method", "groups"), [("paired", 1), ("welch", 2)])
 @pytest.mark.parametrize("text_std", [0.0, 2.0])
-def test_required_seeds_of_a_difference_are_those_of_its_variances(method, groups, text_std):
+def test_required_seeds_of_a_difference_use_its_variances(method, groups, text_std):
     (table,) = draw_scores(np.random.default_rng(2), 1.0, text_std, (1, 4, 10), residual_std=3.0)
     v, effect = variance(table), 3.0
     examples = v.examples - v.residual
@@ -227,8 +227,8 @@ def test_required_seeds_of_a_difference_are_those_of_its_variances(method, group
 def test_required_seeds_show_the_effect_in_80_of_100_studies(deviations, text_std):
     """Simulated power is below 0.8 with two seeds fewer and above with two more."""
     rng, effect, texts = np.random.default_rng(3), 0.01, 20 if text_std else 1
-    one_seed, of_texts = sum(d**2 for d in deviations), text_std**2 / texts
-    number = required_seeds(effect, one_seed, len(deviations), of_texts, max(texts - 1, 1))
+    one_seed, text_variance = sum(d**2 for d in deviations), text_std**2 / texts
+    number = required_seeds(effect, one_seed, len(deviations), text_variance, max(texts - 1, 1))
 
     def power(seeds):
         groups = [rng.normal(0, d, (10_000, seeds, 1)) for d in deviations]

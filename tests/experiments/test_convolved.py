@@ -1,4 +1,4 @@
-"""The records' short convolutions equal their formula, with a cache too."""
+"""The short convolutions of the records equal their formula, also with a cache."""
 
 import dataclasses
 import functools
@@ -20,7 +20,8 @@ CONFIG = dataclasses.replace(
 )
 
 
-def test_a_layer_s_input_is_a_causal_convolution():
+def test_the_input_of_a_layer_is_a_causal_convolution():
+
     layer = Convolved(FeedForward(activation="tanh"), taps=3)
     arrays = jax.jit(lambda: layer.init(jax.random.key(0), CONFIG))()
     np.testing.assert_array_equal(arrays["taps"], np.zeros((3, CONFIG.width)))

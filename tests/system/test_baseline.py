@@ -1,4 +1,4 @@
-"""TF-IDF and logistic regression: what they reach on real questions, and what they go by."""
+"""TF-IDF and logistic regression: accuracy on real questions, penalty and features."""
 
 import numpy as np
 import pytest
@@ -9,17 +9,17 @@ from tlite.runs.experiment_files import load_experiment
 pytest.importorskip("sklearn")
 
 
-def test_questions_by_their_words_alone_reach_88_6_percent(data_folder, monkeypatch):
+def test_accuracy_on_the_questions_of_trec_is_88_6_percent(data_folder, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(data_folder))
     data = load_experiment("trec").data
-    training, test = (data.examples(part) for part in ("training", "test"))
+    training, test = (data.examples(split) for split in ("training", "test"))
     baseline = tfidf_logistic_regression([e.text for e in training], [e.label for e in training])
     right = baseline.predict([e.text for e in test]) == [e.label for e in test]
     assert right.mean() == pytest.approx(0.886, abs=5e-4)
 
 
 def test_the_penalty_is_chosen_within_the_training_texts():
-    """Noise wants a strong penalty, a rule a weak one; few texts have none chosen."""
+    """Noise needs a strong penalty, a rule a weak one; few texts get the default."""
     rng, words = np.random.default_rng(0), [f"w{i}" for i in range(40)]
     texts = [" ".join(rng.choice(words, 8, replace=False)) for _ in range(300)]
     rule = [int("w0" in text.split()) for text in texts]
@@ -34,11 +34,12 @@ TEXTS = ["good and fine", "good or fine", "bad and poor", "bad or poor", "rare a
 LABELS = [7, 7, 2, 2, 2]
 
 
-def test_words_and_pairs_of_neighbours_tell_classes_apart():
+def test_features_are_words_and_bigrams_of_two_or_more_texts():
     baseline = tfidf_logistic_regression(TEXTS, LABELS)
     assert baseline.predict(["fine", "poor", "good unheard", "BAD"]).tolist() == [7, 2, 7, 2]
-    known = {"good", "fine", "bad", "poor", "and", "or"}  # what is in one text alone is not
-    assert {*baseline[0].get_feature_names_out()} == known
+    features = {"good", "fine", "bad", "poor", "and", "or"}
+    assert {*baseline[0].get_feature_names_out()} == features
+
     texts = ["not good really", "really not good", "good not really", "really good not"]
     baseline = tfidf_logistic_regression(texts, [0, 0, 1, 1])
     assert baseline.predict(["not good", "good not"]).tolist() == [0, 1]

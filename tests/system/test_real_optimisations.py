@@ -74,7 +74,7 @@ def test_a_generator_learns_more_than_bigrams(finish, tmp_path):
 
 
 def test_a_classifier_learns_more_than_bigrams(finish, tmp_path):
-    """Six random words twice, the second time rotated by two or four: bigrams do not tell which."""
+    """Six random words twice, the second time rotated by two or four, the same for bigrams."""
     draw, path, folder = random.Random(0), tmp_path / "table.csv", tmp_path / "run"
     words = ["red", "blue", "green", "black", "white", "pink", "brown", "grey"]
     with path.open("w", newline="") as file:
@@ -105,10 +105,10 @@ def test_a_translator_learns_more_than_bigrams(finish, tmp_path):
 
 def test_a_demo_stopped_by_ctrl_c_resumes_bit_for_bit(finish, tmp_path):
     """It is trained in bfloat16."""
-    whole, folder = tmp_path / "whole", tmp_path / "stopped"
-    out = finish(f"{TRAIN} --run {whole}")
+    uninterrupted, folder = tmp_path / "uninterrupted", tmp_path / "stopped"
+    out = finish(f"{TRAIN} --run {uninterrupted}")
     _, validation = split_tokens(BuiltinText().load(), BuiltinText().validation_fraction)
-    assert validations(whole)[-1]["loss"] < entropy(validation)
+    assert validations(uninterrupted)[-1]["loss"] < entropy(validation)
     assert len(out.split("\nThe ")[1].split("\nsaved in ")[0]) > 100
     with Running("tlite", *TRAIN.split(), "--run", folder) as run:
         run.wait_until(lambda: read_metrics(folder / "metrics.jsonl"))
@@ -121,5 +121,6 @@ def test_a_demo_stopped_by_ctrl_c_resumes_bit_for_bit(finish, tmp_path):
     assert err.endswith(f" python -m tlite train --resume {folder}\n")
     assert (folder / "checkpoints" / str(step)).is_dir()
     finish(f"train --resume {folder}")
-    expected, digests = (state.checkpoints(run)["checkpoints"] for run in (whole, folder))
+    expected, digests = (state.checkpoints(run)["checkpoints"] for run in (uninterrupted, folder))
+
     assert digests[str(STEPS)] == expected[str(STEPS)]

@@ -50,8 +50,8 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, mon
     np.testing.assert_allclose(scores.sums["loss"], expected.sums["loss"], atol=1e-4)
 
 
-def test_a_sharded_variant_trains_or_fails_in_all_processes(alone, tmp_path):
-    """A replica of the variant that trains equals a run with its seed alone."""
+def test_variants_of_two_processes_diverge_or_equal_one_process(alone, tmp_path):
+    """A diverging variant fails in all; a replica of the other equals a run of its seed alone."""
     command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
     with launch(f"{command} --sharding fsdp --seeds 4", tmp_path, devices=2) as both:
         code, _, err = both.end()
@@ -115,8 +115,9 @@ def damage(checkpoint: Path) -> None:
         path.write_bytes(content)
 
 
-def test_four_train_one_is_killed_two_resume_and_one_generates(tmp_path, capsys, monkeypatch):
-    """GPT-2's experiment in miniature; the two have a damaged checkpoint and five more steps."""
+def test_a_run_resumes_with_other_numbers_of_processes(tmp_path, capsys, monkeypatch):
+    """Four processes train GPT-2's experiment until one is killed, two resume from a damaged
+    checkpoint for five more steps, and one generates."""
 
     def losses(name, split):
         lines = read_metrics(tmp_path / name / "metrics.jsonl")
