@@ -18,7 +18,7 @@ from tlite.errors import (
 
 @pytest.mark.parametrize("place", ["x", "pretraining/metrics.jsonl"])
 def test_a_full_disk_prints_the_command_to_resume(tmp_path, place):
-    """In a command that can be pasted, whatever the folder is called."""
+    """The command can be pasted, whatever the name of the folder."""
     (run := tmp_path / "my runs").mkdir()
     with pytest.raises(UserError, match=r"No space left.*fix this$"), disk_errors(run / place):
         raise OSError(28, "No space left on device")

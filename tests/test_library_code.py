@@ -38,12 +38,12 @@ def again(function):
 
 
 @pytest.mark.parametrize("function", FUNCTIONS + SCHEDULES, ids=name)
-def test_library_functions_are_found_again(function):
+def test_library_functions_are_loaded_again(function):
     """Schedules have the same values."""
-    found = again(function)
-    assert describe_library_code(found) == describe_library_code(function)
+    loaded = again(function)
+    assert describe_library_code(loaded) == describe_library_code(function)
     for step in (0, 3, 7, 50, 1000) if function in SCHEDULES else ():
-        assert float(found(step)) == float(function(step))
+        assert float(loaded(step)) == float(function(step))
 
 
 def test_arguments_that_are_no_numbers_are_refused():
@@ -66,7 +66,7 @@ def test_other_factories_are_errors_that_name_the_way_out():
         find_library_code(reference)
 
 
-def test_partials_of_functions_are_found_again():
+def test_partials_of_functions_are_loaded_again():
     again = find_code(json.loads(json.dumps(describe_code(partial(optax.adamw, 0.1, b2=0.95)))))
     assert (again.func, again.args, again.keywords) == (optax.adamw, (0.1,), {"b2": 0.95})
 

@@ -92,7 +92,7 @@ def generator():
         yield
     finally:
         print("finally", flush=True)
-next(kept := generator())
+next(suspended := generator())
 handler = logging.handlers.MemoryHandler(99, target=logging.StreamHandler(sys.stdout))
 logging.getLogger("mine").addHandler(handler)
 logging.getLogger("mine").warning("logged")
@@ -100,7 +100,7 @@ logging.getLogger("mine").warning("logged")
 
 
 def test_exit_waits_for_threads_finally_and_log_handlers(tmp_path):
-    """Also in a job that ignores Ctrl-C, which goes on."""
+    """Also in a job that ignores Ctrl-C."""
     (tmp_path / "a.py").write_text(AT_THE_END)
     done = shell("trap '' INT; $TLITE train a.py", cwd=tmp_path)
     printed = {"still there", "at exit", "thread", "finally", "logged"}
@@ -222,7 +222,7 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, environment):
 
 
 def test_a_terminal_gets_no_escape_of_a_file_name(tmp_path):
-    """Ctrl-C's own line and an escape in a file's name, as a terminal gets them."""
+    """The name of a file that does not exist has an escape; standard error is a terminal."""
     leader, follower = pty.openpty()
     command = [*TLITE, "train", "\x1b[31m.py"]
     done = subprocess.run(command, stdout=follower, stderr=follower, cwd=tmp_path, timeout=60)

@@ -109,7 +109,7 @@ def read_trusted(folder, values, kind=Experiment):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A file with functions."""
+    """Write a file with functions and components."""
     path = tmp_path / "mine.py"
     path.write_text(MINE.format(ran=str(tmp_path / "ran")))
     return path
@@ -134,7 +134,7 @@ def through_json(value):
 
 @pytest.mark.parametrize("name", ["squared", "tempered", "compiled", "Scaled"])
 def test_a_function_is_described_by_its_executed_file(mine, name):
-    """The file may have changed since."""
+    """Also if the file has changed since."""
     function = getattr(exec_file(mine), name)
     expected = reference_to(mine, name, "class" if name == "Scaled" else "function")
     assert user_code.name_of(function) == f"{name} of mine.py"
@@ -210,7 +210,7 @@ def activation(experiment):
 
 
 def test_digests_cover_every_imported_file(program, code):
-    """The functions of another process are those of the copy, whose file is executed once."""
+    """Another process loads the functions from the copy, whose file is executed once."""
     experiment = load_experiment(program)
     values = through_json(experiment)
     described = values["model"]["feed_forward"]["activation"]
@@ -369,7 +369,7 @@ def test_a_shipped_experiment_opens_without_consent(tmp_path, forget):
 
 
 def test_bytecode_is_neither_read_nor_written(mine):
-    """Python executes a .pyc file if date and size agree, which proves nothing."""
+    """Python would execute a .pyc file of equal date and size, though the source differs."""
     text, date = mine.read_text(), mine.stat().st_mtime
     mine.write_text(text.replace("** 2", "** 5"))
     os.utime(mine, (date, date))

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
+    """Run the test in a folder of its own, also for the copies that `datasets` makes."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))

@@ -41,7 +41,7 @@ EXAMPLE = Manifest(
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A corpus with a split of two files, tokens 0..7, and one of a file, tokens 8..11."""
+    """Write a corpus: training tokens 0 to 7 in two files, validation tokens 8 to 11 in one."""
     np.arange(5, dtype="<u2").tofile(tmp_path / "a.bin")
     np.arange(5, 8, dtype="<u2").tofile(tmp_path / "b.bin")
     np.arange(8, 12, dtype="<u2").tofile(tmp_path / "val.bin")
@@ -144,7 +144,7 @@ def test_fingerprint_depends_on_both_ends_of_a_file(tmp_path, index):
 
 @pytest.fixture
 def nanogpt(tmp_path) -> Path:
-    """Files as data/*/prepare.py writes them; opening the pickle would block forever."""
+    """Write the files of nanoGPT's prepare.py; opening meta.pkl, a pipe, would block forever."""
     np.arange(50, dtype=np.uint16).tofile(tmp_path / "train.bin")
     np.arange(9, dtype=np.uint16).tofile(tmp_path / "val.bin")
     os.mkfifo(tmp_path / "meta.pkl")
@@ -198,7 +198,7 @@ def change(*place, value):
 
 
 def replace(name, make):
-    """Return a function that makes something else of a file."""
+    """Return a function that replaces a file by what `make` creates there."""
 
     def apply(folder):
         (folder / name).unlink()
@@ -208,7 +208,7 @@ def replace(name, make):
 
 
 FILE = "splits", "training", "files", 0
-FAULTS = [  # what is done to the folder, and a part of the error
+FAULTS = [  # a change of the folder, and a part of the error
     (change("format", value="tlite corpus 2"), "corpus.json .*'tlite corpus 2'"),
     (change("dtype", value="object"), "corpus.json .*'object'"),
     (change("vocabulary_size", value="300"), "corpus.json .*'str'"),

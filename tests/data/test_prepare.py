@@ -165,7 +165,7 @@ def test_end_of_each_text_of_a_folder_is_for_validation(tmp_path, lines):
         for split in ("training", "validation")
     )
     first, ends = text.splitlines()[: lines * 3 // 4], text.splitlines()[lines * 3 // 4 :]
-    if lines == 1:  # then two of eight texts are for validation
+    if lines == 1:  # whole files are split: two of eight are for validation
         assert (len(training), len(validation)) == (6, 2)
         assert sorted(training + validation) == [f"{name} line 00" for name in "abcdefgh"]
         return
@@ -320,7 +320,7 @@ def error_at_batch(monkeypatch, number: int, error: BaseException):
 
 @pytest.fixture
 def interrupted(long_source, monkeypatch) -> Path:
-    """The source of a preparation in out.preparing that Ctrl-C has stopped in the sixth unit."""
+    """Interrupt a preparation in out.preparing in its sixth unit; return its source."""
     message = r"interrupted after 5 of \d+ units: the same command resumes"
     with (
         pytest.raises(Interrupted, match=message),

@@ -48,7 +48,7 @@ def readers(path: Path) -> list:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("content", CONTENTS)
 def test_only_line_feeds_end_lines(tmp_path, content, pack, mark):
-    """A byte-order mark is no text; a text that is not read by lines has line feeds alone."""
+    """Byte-order marks are removed; a text that is not read by lines has line feeds only."""
     path = tmp_path / ("a.gz" if pack is gzip.compress else "a")
     path.write_bytes(pack((mark + content).encode()))
     assert read_lines(path) == CONTENTS[content]

@@ -45,7 +45,7 @@ def test_reviews_depend_on_seed_and_split():
 
 @pytest.fixture(scope="module")
 def pairs():
-    """The pairs of each task by split."""
+    """Return the pairs of each task by split."""
     return {task: {split: task.pairs(split) for split in SPLITS} for task in (COPY, NUMBERS)}
 
 

@@ -78,7 +78,7 @@ def read(split="training", **settings) -> list[Example]:
 
 
 def read_all(*names: str, **settings) -> list[Example]:
-    """Return all examples of files: with validation files none is held out."""
+    """Return all examples of files: given validation files, none is split off."""
     return read(training=names, validation=names, **settings)
 
 
@@ -88,7 +88,7 @@ def read_all(*names: str, **settings) -> list[Example]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_all_formats_give_the_same_examples(suffix, stream):
-    """Only files with quoted or escaped texts have texts of several lines."""
+    """Formats with quotes or escapes can hold texts of several lines."""
     has_line_ends = not suffix.startswith((".tsv", ".txt"))
     rows = ROWS + [("one\ntwo\r\nthree\tfour", "5")] * has_line_ends
     examples = read_all(write("a" + suffix, rows), stream=stream)
@@ -327,7 +327,7 @@ def test_labels_option_takes_values_and_classes_in_turn():
     assert "--labels" in complaint(read_all, write("a.csv"), labels={"3": ""})
 
 
-SECOND_TABLES = [  # a folder of two tables for training
+SECOND_TABLES = [  # folder and two names of tables for training
     ("two", "train.csv", "train.jsonl"),
     ("other", "train.csv", "training.csv"),
     ("shard", "train-00000-of-00001.csv", "train.csv"),
@@ -527,7 +527,7 @@ def write_lines(name: str, sentences) -> str:
 
 
 def read_pairs(*names: str, **settings) -> list[Pair]:
-    """Return all pairs of files: with validation files none is held out."""
+    """Return all pairs of files: given validation files, none is split off."""
     return ParallelText(training=names, validation=names, **settings).pairs("training")
 
 

@@ -16,7 +16,7 @@ BELOW = st.integers(1, 2**62)
 
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_sampled_windows_start_at_every_valid_position(spare):
-    """Of the tokens 0, 1, 2, ...: a window's first input is its start."""
+    """The tokens are 0, 1, 2, ...: a window's first input is its start."""
     tokens = jax.numpy.arange(CONTEXT + 1 + spare)
     windows = sample_windows(jax.random.key(0), tokens, CONTEXT, 200)
     inputs, targets = map(np.asarray, windows)
@@ -67,7 +67,7 @@ def test_positions_are_a_function_of_seed_step_and_index(seed, step, first, numb
 
 @pytest.mark.parametrize("below", [2, 7, 1000, 3 * 2**31, 5 * 10**9 - 1025])
 def test_positions_are_uniform(below):
-    """By chi squared over equal bins, at one in a million; beyond 2^31 and 2^32 too."""
+    """Chi-squared test over equal bins with p > 1e-6, also beyond 2^31 and 2^32."""
     drawn = np.concatenate([sample_positions(3, step, 1000, below) for step in range(100)])
     bins = min(below, 50)
     counts = np.bincount(drawn * bins // below, minlength=bins)

@@ -153,7 +153,7 @@ def test_update_cache_drops_entries_past_the_end(batch):
     cache = F.KeyValues(normal(*batch, G, 6, K), normal(*batch, G, 6, K, seed=1))
     new = F.KeyValues(normal(*batch, G, 3, K), normal(*batch, G, 3, K, seed=1))
     starts = np.resize([4, 0, 6, 2, 3, 5], batch) if batch else np.array(4)
-    for start in (starts, np.int32(3)):  # a scalar start holds for all samples
+    for start in (starts, np.int32(3)):  # a scalar start is that of every sample
         all_starts = np.broadcast_to(start, batch)
         updated = jax.jit(F.update_cache)(cache, new, start)
         for before, added, after in zip(cache, new, updated, strict=True):

@@ -36,7 +36,7 @@ MASKS = {
 
 
 def draw(shape, seed=0):
-    """Random numbers that bfloat16 represents exactly: only sums and weights are rounded."""
+    """Return random numbers that bfloat16 represents exactly: only sums and weights are rounded."""
     numbers = np.random.default_rng([seed, *shape]).normal(size=(4, *shape))
     return [jax.device_put(x.astype(jnp.bfloat16).astype(np.float32)) for x in numbers]
 

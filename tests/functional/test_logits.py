@@ -76,7 +76,7 @@ def test_targets_beyond_the_vocabulary_are_errors_or_nan():
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_losses_of_16_bit_logits_are_summed_in_float32(dtype):
-    size = 4_097  # of which bfloat16 counts 4,096
+    size = 4_097  # bfloat16 rounds it to 4,096
     logits, targets = normal(size, V).astype(dtype), integers(V, size)
     for loss in (cross_entropy, accuracy):
         total, count = loss(logits, targets)
@@ -106,7 +106,7 @@ MISSING = np.where(np.arange(15).reshape(3, 5) == 1, -1, np.asarray(integers(7, 
 
 @pytest.mark.parametrize("gamma", [None, 0.0, 0.5, 2.0])
 def test_z_loss_and_focal_loss_equal_their_formulas(gamma):
-    """With gamma = 0 the focal loss is the cross-entropy; without, the loss is z-loss."""
+    """With gamma = 0 the focal loss is the cross-entropy; without gamma it is the z-loss."""
     logits, is_target = exact(BATCH), MISSING >= 0
     log_sum = np.log(np.exp(logits).sum(-1))
     log_p = np.take_along_axis(logits, np.maximum(MISSING, 0)[..., None], -1)[..., 0] - log_sum
@@ -118,7 +118,7 @@ def test_z_loss_and_focal_loss_equal_their_formulas(gamma):
     certain = jnp.asarray(BATCH).at[0, 0, MISSING[0, 0]].set(200.0)
     gradient = jax.grad(lambda z: loss(z, targets).sum())(certain)
     assert_all_finite(gradient)
-    assert not gradient[0, 1].any()  # of padding
+    assert not gradient[0, 1].any()  # at padding
     with pytest.raises(ValueError, match="gamma must not be negative"):
         Focal(gamma=-1.0)
 

@@ -84,7 +84,7 @@ def weights_of(group: dict) -> np.ndarray:
 
 
 def undrawn(patch: pytest.MonkeyPatch) -> dict:
-    """Replace drawing, which takes long; return (caption, drawing function) by name.
+    """Record pictures instead of drawing them; return (caption, drawing function) by name.
 
     The files of the pictures are empty.
     """

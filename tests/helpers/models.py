@@ -15,7 +15,7 @@ from tlite.models import Attention, FeedForward, LMHead, init_layer
 from tlite.models.parameters import from_named_arrays, named_arrays, stack_blocks, unstack_blocks
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
-GENERATORS = {  # fields of configs that differ in which tokens attention may see
+GENERATORS = {  # fields of configs of generators by name
     "generator": {},
     "generator, pre-norm": {"block": "pre_norm"},
     "generator, rotary": {"positions": "rotary"},
@@ -59,7 +59,7 @@ def get_field(config, name):
 
 @dataclass(frozen=True)
 class Shifted:
-    """A user's feed-forward layer of the previous token's vector, which it caches."""
+    """A custom feed-forward layer: its input is the previous token's vector, which it caches."""
 
     mlp_dim: int = 6
 

@@ -153,7 +153,7 @@ def test_repeated_tokens_repeat_and_cover_the_vocabulary():
     assert (tokens != repeated(1, 4, 5, 10)).any()
 
 
-IN_PATTERN = {  # whether it contains attention from one position to another
+PATTERNS = {  # predicates: does the pattern contain attention from `query` to `key`?
     "previous": lambda tokens, query, key: key == query - 1,
     "duplicate": lambda tokens, query, key: key < query and tokens[key] == tokens[query],
     "induction": lambda tokens, query, key: 0 < key <= query and tokens[key - 1] == tokens[query],
@@ -163,7 +163,7 @@ IN_PATTERN = {  # whether it contains attention from one position to another
 def scores_by_loops(weights, tokens):
     """Return the scores of weights (B, H, T, T) and tokens (B, T)."""
     length, scores = weights.shape[-1], {}
-    for pattern, contains in IN_PATTERN.items():
+    for pattern, contains in PATTERNS.items():
         fractions = []
         for heads, text in zip(weights, tokens, strict=True):
             for query in range(length):
@@ -192,7 +192,7 @@ def test_heads_of_a_model_are_scored_by_their_weights():
     scores = score_attention_patterns(model, tokens)
     _, captured = run(model, tokens, capture="blocks.*.attention.weights")
     by_layer = [scores_by_loops(np.asarray(w), np.asarray(tokens)) for w in captured.values()]
-    assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in IN_PATTERN})
+    assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in PATTERNS})
 
 
 GROUPED = {"attention": M.Attention(num_kv_heads=1, windows=(2, 0)), "positions": "rotary"}
@@ -248,8 +248,8 @@ def test_a_patch_equals_an_edit_of_one_row():
 
     patch = functools.partial(patch_residual, metric=last_position_metric)
     table = np.asarray(jax.jit(patch)(model, TOKENS, CORRUPTED))
-    of_embedding = jax.jit(functools.partial(patch, name="embedding"))
-    first = np.asarray(of_embedding(model, TOKENS, CORRUPTED))
+    patch_embedding = jax.jit(functools.partial(patch, name="embedding"))
+    first = np.asarray(patch_embedding(model, TOKENS, CORRUPTED))
     assert (table.shape, first.shape) == ((L, T), (1, T))
     for layer, position in np.ndindex(L, T):
         expected = edited(model, position, name=f"blocks.{layer}.residual")

@@ -46,7 +46,7 @@ def inputs(kind):
 
 
 def softmax(logits):
-    """In float64."""
+    """Return the softmax in float64."""
     powers = np.exp(np.asarray(logits, np.float64))
     return powers / powers.sum(-1, keepdims=True)
 
@@ -63,7 +63,7 @@ def test_probabilities_are_the_mean_of_the_replicas(kind):
 
 
 def test_logit_of_minus_infinity_is_finite_in_the_mean():
-    """One gives token 0 only (its other logits are -inf), the other a uniform distribution."""
+    """One replica predicts class 0 alone (other logits are -inf), the other all classes equally."""
     model = replicas(CONFIGS["logistic"], 1)[0]
     sure, flat = (jax.tree.map(jnp.zeros_like, model) for _ in range(2))
     sure.bias[...] = jnp.array([0.0, -jnp.inf, -jnp.inf])

@@ -44,7 +44,7 @@ GATED = {"feed_forward.gated": True}
 YARN = M.RotaryScaling("yarn", 4.0, 20)
 RELU = {"pool.projection": M.Projection("relu", norm=False)}
 
-# Fields that do not interact share a model: fields of the model before, and the fields tried.
+# Tested together are fields that do not interact: fields of the base model, the tested fields.
 FIELDS = {
     "yarn": (
         ROTARY | {"bias": False},
@@ -114,7 +114,7 @@ MODEL_FIELDS = {
 }
 GEMMA = {"norm": M.Norm("rms", offset=1.0), "feed_forward.activation": "gelu"} | GATED
 GEMMA |= {"attention.num_kv_heads": 1, "block.output_norms": True}
-# Combinations, as families of models have them.
+# Combinations of fields, as in families of models.
 FAMILIES = {
     "llama": (
         ROTARY,
@@ -151,7 +151,7 @@ FAMILIES = {
 
 
 def cases(model, fields=(), families=tuple(FAMILIES), exclude=()):
-    """Return pairs of the model and a name of these fields, of its own fields, and of families.
+    """Return (model, name) for these fields, for the model's own fields and for the families.
 
     Excluded are own fields whose parameters and caches are those of other fields.
     """
@@ -240,7 +240,7 @@ def test_a_target_extended_in_chunks_gives_the_full_logits(kind, name):
 
 
 def test_blocks_with_zero_outputs_add_nothing():
-    """The logits are the head's of the embedding, and no other kernel is 0."""
+    """The logits are those of the embedded tokens, and no other kernel is 0."""
     zeros = {"attention.zero_output": True, "feed_forward.zero_output": True}
     zero = initial_model(M.make_model, replaced(BASES["generator"], GATED | zeros))
     for name, array in named_arrays(zero).items():

@@ -22,7 +22,7 @@ SIZES = {"vocabulary_size": V, "context": T, "width": D, "num_heads": 2}
 ATTENTION, FEED_FORWARD, NORM = 4 * D * D + D, 2 * D * F + F + D, 2 * D
 BLOCK = ATTENTION + FEED_FORWARD + 2 * NORM
 DECODER_BLOCK = BLOCK + ATTENTION + NORM
-BIASES, HEAD = D + (F + D) + 2 * D, D * V + V  # of a block
+BIASES, HEAD = D + (F + D) + 2 * D, D * V + V  # BIASES: of a block
 BASES = {
     "generator": (M.GeneratorConfig(**SIZES, num_blocks=2), V * D + T * D + 2 * BLOCK + HEAD),
     "classifier": (

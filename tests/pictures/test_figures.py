@@ -59,19 +59,19 @@ QUERIES, KEYS = ["The", " $5$", "\n"], ["a", "<b>", " ", "$"]
 BESIDE, BELOW = ["The", r"␣\$5\$", "↵"], ["a", "<b>", "␣", r"\$"]
 WEIGHTS = DRAW.dirichlet(np.ones(4), size=(12, 3))
 TABLE = DRAW.normal(size=(3, 4))
-MOST = np.abs(TABLE).max()
+LARGEST = np.abs(TABLE).max()
 COUNTS = np.array([[7, 2, 1], [0, 0, 0], [1, 0, 199]])
-PIECES = [["a", "$", " ", "\n"], ["b", "c", "d", "e"], ["f", "g", "h", "i"]]
-CELLS = [[matplotlib_label(piece) for piece in row] for row in PIECES]
+TOP_TOKENS = [["a", "$", " ", "\n"], ["b", "c", "d", "e"], ["f", "g", "h", "i"]]
+CELLS = [[matplotlib_label(token) for token in row] for row in TOP_TOKENS]
 TOKENS = ["a", r"\$", "␣", "↵"]
 NUMBERED = [[f"{number:.2f}" for number in row] for row in TABLE]
-MAPS = {  # what draws, what it shows, the ends of its scale, names of rows and columns, texts
+MAPS = {  # plot, matrix, limits of the colour scale, labels of rows and columns, texts of cells
     "confusion": (lambda: P.plot_confusion(COUNTS, ["p", "f", "$"]), COUNTS / [[10], [1], [200]],
         (0, 1), ["p", "f", r"\$"], ["p", "f", r"\$"],
         [["70%\n7", "20%\n2", "10%\n1"], ["0%\n0"] * 3, ["0%\n1", "0%\n0", "100%\n199"]]),
-    "change": (lambda: P.plot_heads(TABLE, "loss added", change=True), TABLE, (-MOST, MOST),
+    "change": (lambda: P.plot_heads(TABLE, "loss added", change=True), TABLE, (-LARGEST, LARGEST),
         ["0", "1", "2"], ["0", "1", "2", "3"], NUMBERED),
-    "lens": (lambda: P.plot_top_of_lens(WEIGHTS[0], PIECES, PIECES[0]), WEIGHTS[0], (0, 1),
+    "lens": (lambda: P.plot_top_of_lens(WEIGHTS[0], TOP_TOKENS, TOP_TOKENS[0]), WEIGHTS[0], (0, 1),
         ["embedding", "block 0", "block 1"], TOKENS, CELLS),
 }  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_heat_maps_show_their_numbers_and_labels(name):
     shown = {text.get_position(): text.get_text() for text in axes.texts}
     cells = {(c, r): text for r, line in enumerate(texts) for c, text in enumerate(line)}
     assert shown == cells
-    assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
+    assert axes.figure.axes[-1].get_ylabel()  # the label of the colour bar
 
 
 @pytest.mark.parametrize("heads", [1, 3, 5, 12])
@@ -98,7 +98,7 @@ def test_each_head_has_a_map_with_tokens_at_the_outer_edges(heads):
     """Masked cells are hatched."""
     axes = P.plot_attention(WEIGHTS[:heads], QUERIES, KEYS)
     panels, columns = axes.figure.axes[:heads], min(heads, 4 if heads > 4 else 2)
-    assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
+    assert axes.figure.axes[-1].get_ylabel()  # the label of the colour bar
     assert [panel.get_title() for panel in panels] == [f"head {h}" for h in range(heads)]
     for head, panel in enumerate(panels):
         np.testing.assert_allclose(panel.images[0].get_array(), WEIGHTS[head])
@@ -126,7 +126,7 @@ def test_cosine_similarity_is_of_directions_alone():
 
 
 def metrics(num_replicas, num_steps=3):
-    """Lines of metrics.jsonl; replica m's loss after step s is s + m."""
+    """Return lines of metrics.jsonl; replica m's loss after step s is s + m."""
     losses = {s: {"loss": s + np.arange(float(num_replicas))} for s in range(1, num_steps + 1)}
     return [
         {"step": step, "split": split} | summarize_seeds(loss)
@@ -137,7 +137,7 @@ def metrics(num_replicas, num_steps=3):
 
 RATES, LOSSES = np.linspace(0.1, 0, 40), DRAW.random((3, 5))
 LINES_OF_HEADS = {f"head {head}": row for head, row in enumerate(DRAW.normal(size=(28, 5)))}
-CURVES = {  # what draws, x, the curves by their names, the number of bands
+CURVES = {  # plot, x, the curves by label, the number of bands
     "schedule": (lambda: P.plot_schedule({"peak": RATES}), range(1, 41), {"peak": RATES}, 0),
     "lines": (lambda: P.plot_lines(LINES_OF_HEADS, "x", "y", np.arange(5) - 2), range(-2, 3),
         LINES_OF_HEADS, 0),
@@ -231,10 +231,10 @@ def test_lengths_below_the_99th_percentile_are_counted(lengths):
     (median,) = {*axes.lines[0].get_xdata()}
     plt.close("all")
     longest = max(int(np.quantile(lengths, 0.99)), 1)
-    kept = Counter(n for n in lengths if n <= longest)
-    assert sum(bars.values()) == kept.total()
+    counted = Counter(n for n in lengths if n <= longest)
+    assert sum(bars.values()) == counted.total()
     assert 0 <= len(lengths) - sum(bars.values()) <= 0.01 * len(lengths) + 1
-    assert longest > 60 or {int(x): n for x, n in bars.items() if n} == kept
+    assert longest > 60 or {int(x): n for x, n in bars.items() if n} == counted
     assert median == np.median(lengths)
 
 
@@ -273,8 +273,8 @@ def test_boxes_are_spread_out_until_none_overlap(number, seed):
     random = np.random.default_rng(seed)
     sizes = random.uniform(5, 40, size=(number, 2))
     centres = random.uniform(0, 300, size=(number, 2))
-    centres[: number // 4] = centres[0]  # some at one place
+    centres[: number // 4] = centres[0]  # some at the same point
     free = P.spread_out(centres, sizes)
     overlap = (np.abs(free[:, None] - free) < (sizes[:, None] + sizes) / 2).all(-1)
     assert overlap.sum() == number  # each with itself
-    np.testing.assert_array_equal(P.spread_out(free, sizes), free)  # those with space stay
+    np.testing.assert_array_equal(P.spread_out(free, sizes), free)  # no overlap: none moves

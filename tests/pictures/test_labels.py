@@ -16,10 +16,9 @@ tokenizers = pytest.importorskip("tokenizers")
 
 
 def byte_level():
-    pieces = ["<s>", "a", "b", "Ġa", "Ġthe", "Ċ", "Ã", "the", "Ġcat", "x" * 20]
-    content = tokenizers.Tokenizer(
-        tokenizers.models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=[])
-    )
+    subwords = ["<s>", "a", "b", "Ġa", "Ġthe", "Ċ", "Ã", "the", "Ġcat", "x" * 20]
+    ids = {subword: index for index, subword in enumerate(subwords)}
+    content = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=ids, merges=[]))
     content.decoder = tokenizers.decoders.ByteLevel()
     content.add_special_tokens(["<s>"])
     return PretrainedTokenizer(content, {"bos": "<s>"})
@@ -30,27 +29,27 @@ def test_labels_of_byte_level_subwords_are_text():
     labels = [token_label(tokenizer, token) for token in range(9)]
     assert labels == ["<s>", "a", "b", " a", " the", "\n", "Ã", "the", " cat"]
     assert token_label(tokenizer, 9) == "x" * 11 + "…"  # at most 12 characters
-    assert token_label(tokenizer, 12_345) == "<12345>"  # a model can have more tokens than pieces
+    assert token_label(tokenizer, 12_345) == "<12345>"  # beyond the tokenizer's
 
 
 @pytest.mark.parametrize(
-    ("pieces", "decoder"),
+    ("subwords", "decoder"),
     [(["[UNK]", "##ing", "go"], "WordPiece"), (["<unk>", "▁go", "ing"], "Metaspace")],
 )
-def test_labels_have_prefixes_of_subwords(pieces, decoder):
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    content = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab=ids, unk_token=pieces[0]))
+def test_labels_have_prefixes_of_subwords(subwords, decoder):
+    ids = {subword: index for index, subword in enumerate(subwords)}
+    content = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab=ids, unk_token=subwords[0]))
     content.decoder = getattr(tokenizers.decoders, decoder)()
     tokenizer = PretrainedTokenizer(content, {})
-    assert [token_label(tokenizer, token) for token in range(3)] == pieces
+    assert [token_label(tokenizer, token) for token in range(3)] == subwords
 
 
 def test_tokens_of_the_text_come_first_then_words():
-    tokenizer, of_words = byte_level(), IndexTokenizer([f"w{i}" for i in range(20)])
+    tokenizer, word_tokenizer = byte_level(), IndexTokenizer([f"w{i}" for i in range(20)])
     assert select_tokens(tokenizer, [6, 2, 6, -1, 999], 5) == [6, 2, 4, 7, 8]
     assert sorted(select_tokens(tokenizer, [6], 99)) == list(range(len(tokenizer)))
     assert select_tokens(tokenizer, [3, 2, 1], 2) == [3, 2]
-    assert select_tokens(of_words, [], 5) == [0, 1, 2, 3, 4]
+    assert select_tokens(word_tokenizer, [], 5) == [0, 1, 2, 3, 4]
     assert select_tokens(ByteTokenizer(), [200], 4) == [200, *b"012"]
     assert len(select_tokens(ByteTokenizer(), [], 999)) == 257
 

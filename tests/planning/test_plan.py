@@ -38,8 +38,8 @@ def planned(capsys, experiment=EXPERIMENT, devices=4, parameters=False, **change
     return capsys.readouterr().out
 
 
-def test_a_plan_is_what_the_trainer_compiles(capsys):
-    """Bytes of arguments and of what is inside are those of a trainer that could run."""
+def test_a_plan_describes_the_program_of_the_trainer(capsys):
+    """The bytes of arguments and of temporary arrays equal those of a trainer with data."""
     out = planned(capsys, parameters=True)
     assert re.search(
         r"blocks\.\*\.attention\.key\.kernel +\(32, 32\) +float32, adamw, decay 0", out
@@ -51,14 +51,14 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     feed = lambda config, mesh: PrefetchingLoader(read, config, mesh)  # noqa: E731
     trainer = Trainer(generator_task(EXPERIMENT.model), EXPERIMENT.training, feed)
     replicas = trainer.init()
-    held = sum(a.nbytes for a in jax.tree.leaves((replicas.parameters, replicas.optimizer)))
+    state_bytes = sum(a.nbytes for a in jax.tree.leaves((replicas.parameters, replicas.optimizer)))
     planned_one = planned_trainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
     sizes = bytes_on_a_device(planned_one, planned_one.lower().compile())
-    assert sizes["parameters"] + sizes["optimizer"] == held
+    assert sizes["parameters"] + sizes["optimizer"] == state_bytes
     memory = trainer.lower().compile().memory_analysis()
     needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-    buffer = trainer.loader.max_steps_per_call * 16 * 17 * 2 // 4  # of batches, and of losses below
+    buffer = trainer.loader.max_steps_per_call * 16 * 17 * 2 // 4  # bytes of the batches of a call
     assert sizes["in all"] == pytest.approx(needed - buffer, rel=0.02)
     assert "4 of 4 a100 devices: " in out
     assert "16 examples, 256 tokens; 2 on a device at a time, 2 times" in out
@@ -115,9 +115,6 @@ def test_impossible_plans_are_errors():
             plan(EXPERIMENT, 4, hardware=hardware, utilisation=utilisation)
 
 
-# Exchanges
-
-
 TPU = """
 HloModule jit_step
 
@@ -144,7 +141,8 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 """
 
 
-def test_loops_count_as_often_as_they_run_and_starts_once():
+def test_collectives_in_a_loop_count_for_each_iteration():
+    """An asynchronous collective, start and done, counts once."""
     gathered = 12 * 8 * 96 * 2
     assert collectives(TPU) == {"all-reduce": (1, 32), "all-gather": (12, gathered)}
 
@@ -152,20 +150,20 @@ def test_loops_count_as_often_as_they_run_and_starts_once():
 def test_exchanges_of_a_program_equal_those_by_hand():
     mesh = Mesh(np.array(jax.local_devices()), ("data",))
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    everywhere = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(mesh, PartitionSpec())
 
     def step(x, matrix):
         def body(carry, _):
             x, matrix = carry
-            # Each of the five times the whole matrix is gathered, and the change is summed.
-            whole = jax.lax.with_sharding_constraint(matrix, everywhere)
-            x = jax.lax.with_sharding_constraint(x @ whole, rows)
+            # Each iteration gathers all rows of the matrix, and sums its change over devices.
+            gathered = jax.lax.with_sharding_constraint(matrix, replicated)
+            x = jax.lax.with_sharding_constraint(x @ gathered, rows)
             return (x, jax.lax.with_sharding_constraint(matrix + x.T @ x, rows)), None
 
         return jax.lax.scan(body, (x, matrix), None, 5)[0]
 
     arrays = [jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=rows)]
     arrays.append(jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows))
-    found = collectives(jax.jit(step).lower(*arrays).compile().as_text())
-    assert found["all-gather"] == (5, 5 * 64 * 64 * 4)
-    assert found["all-reduce"] == (5, 5 * 64 * 64 * 4)
+    exchanges = collectives(jax.jit(step).lower(*arrays).compile().as_text())
+    assert exchanges["all-gather"] == (5, 5 * 64 * 64 * 4)
+    assert exchanges["all-reduce"] == (5, 5 * 64 * 64 * 4)

@@ -48,7 +48,7 @@ BERT = SIZES | {
     "attention": QKV_BIAS, "embedding": M.Embedding(norm=True, type_vocab_size=2),
 }  # fmt: skip
 CLASSES = ["bad", "so so", "good"]
-OF_CLASSES = {"num_classes": 3, "pool": M.Pool("first", M.Projection("tanh", norm=False))}
+THREE_CLASSES = {"num_classes": 3, "pool": M.Pool("first", M.Projection("tanh", norm=False))}
 MODELS = {
     "generator": ("gpt2", M.GeneratorConfig(
         **SIZES, block=PRE_NORM, attention=QKV_BIAS, head=M.LMHead(tied=True),
@@ -56,7 +56,7 @@ MODELS = {
     )),
     "masked": ("bert", M.MaskedConfig(**BERT)),
     "encoder": ("bert", M.TransformerConfig(**BERT)),
-    "classifier": ("bert", M.ClassifierConfig(**BERT | OF_CLASSES)),
+    "classifier": ("bert", M.ClassifierConfig(**BERT | THREE_CLASSES)),
     "seq2seq": ("t5", M.Seq2SeqConfig(
         **SIZES, block=PRE_NORM, attention=M.Attention(scale=1.0), norm=M.Norm("rms", 1e-6),
         bias=False, positions=M.Relative(), embedding=M.Embedding(scale=False),
@@ -86,7 +86,7 @@ def tokenizer(kind) -> PretrainedTokenizer:
 
 @cache
 def folder_of(kind) -> Path:
-    """The folder of a model of a kind."""
+    """Save the model of a kind, and return its folder."""
     family, config = MODELS[kind]
     labels = CLASSES if kind == "classifier" else None
     folder = Path(FOLDER.name, "folders", kind, "model")
@@ -105,7 +105,7 @@ def inspected(kind):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Pages go below the working directory."""
+    """Write pages below the test's own working directory."""
     monkeypatch.chdir(tmp_path)
     yield
     plt.close("all")
@@ -137,11 +137,11 @@ def test_a_page_has_the_pictures_facts_and_weights_of_its_kind(kind):
     assert TEXT.split()[0] in facts["Sample"]
 
     tokens, (data, *_) = read.encode(TEXT), groups_of(page)
-    pieces = [WORDS[token] for token in tokens]
-    assert data["keys"] == pieces
+    keys = [WORDS[token] for token in tokens]
+    assert data["keys"] == keys
     weights = weights_of(data)
-    assert weights.shape == (2, 2, len(data["queries"]), len(pieces))
-    masked = ~np.tri(len(pieces), dtype=bool) if kind == "generator" else False
+    assert weights.shape == (2, 2, len(data["queries"]), len(keys))
+    masked = ~np.tri(len(keys), dtype=bool) if kind == "generator" else False
     assert (np.isnan(weights) == masked).all()
     weights = np.nan_to_num(weights)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=0.01)
@@ -162,8 +162,8 @@ def test_a_generator_shows_its_predictions_and_losses():
     for position, row in enumerate(probabilities):
         assert cells[position, 0] == matplotlib_label(WORDS[row.argmax()])
     bits = -np.log2(probabilities[np.arange(len(tokens) - 1), tokens[1:]])
-    found = re.findall(r'title="([\d.]+) bits"', page.read_text(encoding="utf-8"))
-    np.testing.assert_allclose([float(n) for n in found], bits, atol=0.051)
+    titles = re.findall(r'title="([\d.]+) bits"', page.read_text(encoding="utf-8"))
+    np.testing.assert_allclose([float(n) for n in titles], bits, atol=0.051)
     loss = bits.mean() * np.log(2)
     assert f"({loss:.2f} nats)" in drawn["ablation"][0]
 
@@ -172,8 +172,8 @@ def test_a_classifier_page_explains_the_most_probable_class():
     page, drawn = inspected("classifier")
     model, read, _ = load_pretrained(folder_of("classifier"))
     probabilities = np.asarray(probabilities_of(model, read.encode(TEXT)))
-    name, most = CLASSES[probabilities.argmax()], probabilities.max()
-    assert f"{name!r}, which has probability {most:.3f}" in drawn["saliency"][0]
+    name, highest = CLASSES[probabilities.argmax()], probabilities.max()
+    assert f"{name!r}, which has probability {highest:.3f}" in drawn["saliency"][0]
     for each, probability in zip(CLASSES, probabilities, strict=True):
         assert f"<span>{each}</span><span>{probability:.3f}</span>" in facts_of(page)["Sample"]
 

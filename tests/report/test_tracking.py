@@ -1,4 +1,4 @@
-"""`tlite follow`: what metrics.jsonl has for others, also while a run is trained."""
+"""`tlite follow` writes metrics.jsonl for TensorBoard and W&B, also while a run trains."""
 
 import json
 import struct
@@ -42,25 +42,28 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def followed(run, monkeypatch):
-    """Follow the run, to which something happens at each look: a text is added to metrics.jsonl, or
-    a function does it."""
+def follow(run, monkeypatch):
+    """Return a function that follows the run.
 
-    def call(to, *looks):
-        waiting = list(looks)
+    Before each read of metrics.jsonl the next event happens: a text is appended to the file, or a
+    function is called.
+    """
 
-        def look(_=0):
-            what = waiting.pop(0)
-            if callable(what):
-                what()
+    def call(to, *events):
+        remaining = list(events)
+
+        def next_event(_=0):
+            event = remaining.pop(0)
+            if callable(event):
+                event()
                 return
             with (run / "metrics.jsonl").open("a") as file:
-                file.write(what)
+                file.write(event)
 
-        monkeypatch.setattr(tracking.time, "sleep", look)
-        look()
+        monkeypatch.setattr(tracking.time, "sleep", next_event)
+        next_event()
         assert main(["follow", str(run), "--to", to]) == 0
-        assert waiting == []
+        assert remaining == []
 
     return call
 
@@ -68,13 +71,13 @@ def followed(run, monkeypatch):
 # TensorBoard
 
 
-def shown(folder):
-    """{tag: {step: value}} as TensorBoard shows them: a start forgets its step and later ones."""
+def read_events(folder):
+    """Return {tag: {step: value}} as TensorBoard does: a START drops its step and later ones."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     points = {}
     for path in sorted(folder.glob("events.*")):
         data = path.read_bytes()
-        while data:  # length and its checksum, the event and its checksum
+        while data:  # length, its checksum, event, its checksum
             (length,) = struct.unpack("<Q", data[:8])
             event, data = event_pb2.Event.FromString(data[12 : 12 + length]), data[16 + length :]
             if event.session_log.status == event.session_log.START:
@@ -88,58 +91,58 @@ def shown(folder):
     return points
 
 
-def test_event_files_hold_every_name_and_those_of_each_replica(run, followed):
+def test_event_files_hold_every_name_and_those_of_each_replica(run, follow):
     pytest.importorskip("tensorboardX")
-    for _ in range(2):  # once more changes nothing
+    for _ in range(2):  # a second time changes nothing
         (run / "metrics.jsonl").unlink(missing_ok=True)
-        followed("tensorboard", ENDED)
-    points = shown(run / "tensorboard")
+        follow("tensorboard", ENDED)
+    points = read_events(run / "tensorboard")
     both = {"training/loss", "validation/loss"}
     assert points.keys() == both | {f"{n}_spread" for n in both} | {"training/tokens_per_second"}
     assert points["training/loss"] == {1: 2.0, 2: 1.0, 3: pytest.approx(2 / 3)}
     assert points["validation/loss"] == {2: 4.0, 3: 6.0}
     for replica, factor in enumerate((1.0, 3.0)):
-        assert shown(run / f"tensorboard/replica-{replica}") == {
+        assert read_events(run / f"tensorboard/replica-{replica}") == {
             "training/loss": {1: factor, 2: factor / 2, 3: pytest.approx(factor / 3)},
             "validation/loss": {2: factor * 2, 3: factor * 3},
         }
 
 
-def test_a_run_is_followed_while_it_trains(run, followed):
+def test_a_run_is_followed_while_it_trains(run, follow):
     pytest.importorskip("tensorboardX")
-    written = lambda: shown(run / "tensorboard").get("training/loss")  # noqa: E731
-    begun = text(training(1), training(2))[:-9]
+    written = lambda: read_events(run / "tensorboard").get("training/loss")  # noqa: E731
+    start = text(training(1), training(2))[:-9]
 
-    def seen():
-        assert written() == {1: 2.0}  # and not the half line of the second step
+    def check():
+        assert written() == {1: 2.0}  # not the incomplete line of the second step
 
     ends = text({"step": 3, "split": "validation", "loss": None, "loss_replicas": [None, 3.0]})
-    followed("tensorboard", "", begun, seen, ENDED[len(begun) :].replace(text(validation(3)), ends))
+    follow("tensorboard", "", start, check, ENDED[len(start) :].replace(text(validation(3)), ends))
     assert written() == {1: 2.0, 2: 1.0, 3: pytest.approx(2 / 3)}
-    assert shown(run / "tensorboard/replica-1")["validation/loss"] == {2: 6.0, 3: 3.0}
-    assert shown(run / "tensorboard")["validation/loss"] == {2: 4.0}  # not what is not finite
+    assert read_events(run / "tensorboard/replica-1")["validation/loss"] == {2: 6.0, 3: 3.0}
+    # A loss that is not finite is skipped.
+    assert read_events(run / "tensorboard")["validation/loss"] == {2: 4.0}
 
 
-def test_metrics_that_a_resumed_run_truncated_are_written_again(run, followed):
+def test_metrics_that_a_resumed_run_truncated_are_written_again(run, follow):
     pytest.importorskip("tensorboardX")
     before = text(training(1), validation(1), training(2), training(3))
     cut = lambda: (run / "metrics.jsonl").write_text(text(training(1), validation(1)))  # noqa: E731
-    followed("tensorboard", before, cut, text(training(2, 7.0), training(3, 5.0), validation(3)))
-    points = shown(run / "tensorboard")
+    follow("tensorboard", before, cut, text(training(2, 7.0), training(3, 5.0), validation(3)))
+    points = read_events(run / "tensorboard")
     assert points["training/loss"] == {1: 2.0, 2: 7.0, 3: 5.0}
     assert points["validation/loss"] == {1: 2.0, 3: 6.0}
 
 
-# Weights & Biases, by a module that notes what it is told
+# Weights & Biases: a fake module records its calls
 
 
 class Fake:
+    __spec__ = "installed"
+    Settings = dict
+
     def __init__(self):
         self.runs = []
-        self.__spec__ = "there"
-
-    def Settings(self, **settings):
-        return settings
 
     def init(self, **settings):
         name = settings["id"] or "chosen"
@@ -159,22 +162,22 @@ class Fake:
         self.runs[-1].done = True
 
 
-def test_an_offline_run_of_wandb_has_metrics_and_config(run, followed, monkeypatch):
+def test_an_offline_run_of_wandb_has_metrics_and_config(run, follow, monkeypatch):
     wandb = Fake()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    followed("wandb", ENDED)
-    followed("wandb", "")
-    message, again = wandb.runs
-    assert message.done
-    assert message.settings["settings"]["silent"]
+    follow("wandb", ENDED)
+    follow("wandb", "")
+    first, again = wandb.runs
+    assert first.done
+    assert first.settings["settings"]["silent"]
     config = json.loads((run / "config.json").read_text())
     expected = {"mode": "offline", "dir": str(run), "name": "runs/one", "config": config}
-    assert expected.items() <= {name: message.settings[name] for name in expected}.items()
-    assert list(message.rows) == [1, 2, 3]
-    assert message.rows[2]["validation/loss"] == 4.0
-    assert message.rows[2]["replica-1/validation/loss"] == 6.0
-    assert (message.settings["id"], again.settings["id"]) == (None, "chosen")
-    assert message.rows == again.rows
+    assert expected.items() <= first.settings.items()
+    assert list(first.rows) == [1, 2, 3]
+    assert first.rows[2]["validation/loss"] == 4.0
+    assert first.rows[2]["replica-1/validation/loss"] == 6.0
+    assert (first.settings["id"], again.settings["id"]) == (None, "chosen")
+    assert first.rows == again.rows
     assert [p.name for p in (run / "wandb").iterdir()] == ["offline-run-1-chosen"]
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers of characters, bytes, pieces of bytes and numbers: round trips and streams."""
+"""Tokenizers of characters, bytes, byte pairs and numbers: round trips and streams."""
 
 import json
 import subprocess
@@ -19,8 +19,8 @@ utf8_text = st.text(st.characters(codec="utf-8"))
 any_text = st.text(st.characters(exclude_categories=()))  # with lone surrogates
 ids = st.lists(st.integers(0, 256), max_size=30)
 TEXT = "It's the theory, then: 12 thes\n\n  the Straße, 漢字 and the 🎉.\n" * 5
-BYTES, PIECES, NUMBERS = ByteTokenizer(), learn_bpe([TEXT], 280), NumberTokenizer(70)
-both = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bytes", "bpe"])
+BYTES, BYTE_PAIRS, NUMBERS = ByteTokenizer(), learn_bpe([TEXT], 280), NumberTokenizer(70)
+both = pytest.mark.parametrize("tokenizer", [BYTES, BYTE_PAIRS], ids=["bytes", "bpe"])
 
 
 @given(any_text, any_text)
@@ -41,7 +41,7 @@ def test_ids_follow_code_points():
 
 @both
 @given(text=utf8_text)
-@example(text=f"a{END}b {END}")  # typed: ordinary text
+@example(text=f"a{END}b {END}")  # in a text it is ordinary characters
 @example(text="\0\r\n\x85\ufeff \n\n  a  ")
 def test_decode_inverts_encode(tokenizer, text):
     tokens = tokenizer.encode(text)
@@ -55,8 +55,8 @@ def test_decode_inverts_encode(tokenizer, text):
 @given(ids=ids, size=st.integers(1, 4))
 def test_stream_gives_the_text_in_complete_characters(tokenizer, ids, size):
     stream = tokenizer.stream()
-    pieces = [stream.push(ids[i : i + size]) for i in range(0, len(ids), size)]
-    assert "".join([*pieces, stream.finish()]) == tokenizer.decode(ids)
+    chunks = [stream.push(ids[i : i + size]) for i in range(0, len(ids), size)]
+    assert "".join([*chunks, stream.finish()]) == tokenizer.decode(ids)
     assert BYTES.decode(ids) == bytes(i for i in ids if i < 256).decode("utf-8", "replace")
 
 
@@ -72,16 +72,16 @@ def test_bytes_are_shown_as_characters_or_numbers():
     assert shown == ["A", "\n", "<0x07>", "<0xE4>", END, ""]
 
 
-def test_learned_pieces_have_the_requested_number():
-    assert (len(BYTES), len(PIECES)) == (257, 280)
-    assert len(PIECES.encode(TEXT)) < 0.6 * len(BYTES.encode(TEXT))
-    assert PIECES.id_to_token(PIECES.eos_id) == END
-    assert PIECES.bos_id == PIECES.eos_id
-    assert len(learn_bpe(["ab"], 1000)) == 258  # bytes, the mark, and "ab"
+def test_learned_byte_pairs_have_the_requested_number():
+    assert (len(BYTES), len(BYTE_PAIRS)) == (257, 280)
+    assert len(BYTE_PAIRS.encode(TEXT)) < 0.6 * len(BYTES.encode(TEXT))
+    assert BYTE_PAIRS.id_to_token(BYTE_PAIRS.eos_id) == END
+    assert BYTE_PAIRS.bos_id == BYTE_PAIRS.eos_id
+    assert len(learn_bpe(["ab"], 1000)) == 258  # bytes, the end token, and "ab"
     assert len(learn_bpe([], 1000)) == 257
 
 
-def test_learned_pieces_are_the_same_in_every_process():
+def test_learned_byte_pairs_are_equal_in_every_process():
     code = "from tlite.pretrained import learn_bpe; import sys; t = sys.stdin.read()"
     code += "; print(learn_bpe([t, t[:99]], 300)._tokenizer.to_str())"
     command = [sys.executable, "-c", code]

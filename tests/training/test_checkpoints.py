@@ -54,7 +54,7 @@ def saved_once(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def saved(saved_once, tmp_path) -> Path:
-    """Checkpoints of steps 1 to 5, of which 2, 4 and 5 are left; 2 is the best."""
+    """Checkpoints 2 (the best), 4 and 5 of five saved ones; 1 and 3 were deleted."""
     return shutil.copytree(saved_once, tmp_path / "checkpoints")
 
 
@@ -79,7 +79,7 @@ MIXED = [(9, -1.0), *SCORES, (55, -1.0), (60, 4.0)]
 TIED = [(10, 2.0), (20, 1.0), (30, 1.0), (40, 3.0), (50, 3.0), (60, 3.0)]
 NANS = list(enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1))
 BEST_MEAN = {"average_last": 2, "best_metric": "average_loss", "evaluate_every": 10}
-KEPT = {
+RETENTION = {  # changes of the config, (step, score) of saves, steps left, best step
     "the best and the latest": (TENS, SCORES, [20, 30, 40, 50], 20),
     "those of the best mean": (BEST_MEAN | {"max_to_keep": 1}, SCORES, [10, 20, 40, 50], 20),
     "an interruption, better than all": (TENS, MIXED[:-1], [20, 30, 40, 50, 55], 20),
@@ -92,17 +92,17 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("case", RETENTION)
 def test_best_and_latest_scheduled_checkpoints_are_kept(tmp_path, case):
-    changes, scores, kept, best = KEPT[case]
+    changes, scores, steps, best = RETENTION[case]
     config = TrainingConfig(**changes)
     with Checkpoints(tmp_path / "checkpoints", config, writing=True) as checkpoints:
         for step, score in scores:
             save(checkpoints, step, score)
-    assert {path.name for path in checkpoints.folder.iterdir()} == {*map(str, kept)}
-    assert (checkpoints.steps(), checkpoints.best_step()) == (kept, best)
-    scheduled = [step for step in kept if config.is_eval_step(step)]
-    assert checkpoints.eval_steps() == (scheduled or kept)
+    assert {path.name for path in checkpoints.folder.iterdir()} == {*map(str, steps)}
+    assert (checkpoints.steps(), checkpoints.best_step()) == (steps, best)
+    scheduled = [step for step in steps if config.is_eval_step(step)]
+    assert checkpoints.eval_steps() == (scheduled or steps)
     if case == "an end outside the schedule":
         more = Checkpoints(tmp_path / "checkpoints", TrainingConfig(**TENS, steps=40))
         assert (more.eval_steps(), more.best_step()) == ([10, 20], 10)
@@ -164,26 +164,26 @@ def test_a_damaged_checkpoint_is_moved_and_its_step_saved_again(saved, capsys):
     assert (saved / "damaged-5-2").is_dir()
 
 
-def exchanged(folder: Path, name: str = ".") -> None:
+def replace_by_step_4(folder: Path, name: str = ".") -> None:
     shutil.rmtree(folder / name)
     shutil.copytree(folder.with_name("4") / name, folder / name)
 
 
-def in_file(name, edit):
+def edit_file(name, edit):
     return lambda folder: (folder / name).write_text(edit((folder / name).read_text()))
 
 
 DAMAGES = {
     "half removed": lambda folder: shutil.rmtree(folder / "metrics"),
-    "that of another step": exchanged,
-    "arrays of another step": lambda folder: exchanged(folder, "parameters"),
+    "that of another step": replace_by_step_4,
+    "arrays of another step": lambda folder: replace_by_step_4(folder, "parameters"),
     "a file removed": lambda folder: largest_file(folder).unlink(),
-    "manifest cut": in_file(f"optimizer/{MANIFEST}", lambda text: text[: len(text) // 2]),
+    "manifest cut": edit_file(f"optimizer/{MANIFEST}", lambda text: text[: len(text) // 2]),
     "manifest removed": lambda folder: (folder / "parameters" / MANIFEST).unlink(),
-    "metrics cut": in_file(METRICS, lambda text: text[: len(text) // 2]),
-    "metrics deep": in_file(METRICS, lambda _: "[" * 5000 + "]" * 5000),
-    "no score": in_file(METRICS, lambda _: json.dumps({"step": 5})),
-    "another score": in_file(METRICS, lambda text: text.replace("2.2", "0.2")),
+    "metrics cut": edit_file(METRICS, lambda text: text[: len(text) // 2]),
+    "metrics deep": edit_file(METRICS, lambda _: "[" * 5000 + "]" * 5000),
+    "no score": edit_file(METRICS, lambda _: json.dumps({"step": 5})),
+    "another score": edit_file(METRICS, lambda text: text.replace("2.2", "0.2")),
 }
 
 
@@ -205,8 +205,7 @@ def test_training_resumes_from_the_nearest_intact_checkpoint(saved, step, damage
     for later in (6, 7, 8):
         save(checkpoints, later, 3.0)
     checkpoints.close()
-    kept = {2: [5, 7, 8], 4: [2, 7, 8], 5: [2, 7, 8]}
-    assert checkpoints.steps() == kept[step]
+    assert checkpoints.steps() == ([5, 7, 8] if step == 2 else [2, 7, 8])
 
 
 def test_a_removed_checkpoint_falls_back_to_an_earlier_one(saved, capsys):

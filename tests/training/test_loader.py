@@ -93,11 +93,11 @@ def test_streamed_is_resident_bit_for_bit():
     ("num_devices", "changes"), [(2, {"per_device_batch_size": 2}), (4, {"sharding": "fsdp"})]
 )
 def test_devices_and_small_buffers_do_not_change_the_batches(num_devices, changes, monkeypatch):
-    expected = run_alone()[1]  # cached: with the usual buffer, also as the first test
+    expected = run_alone()[1]  # computed first, with the default buffer size
     monkeypatch.setattr("tlite.training.sharding.MIN_SHARDED_SIZE", 64)
     monkeypatch.setattr("tlite.training.loader.MAX_BUFFER_BYTES", 3 * 8 * 9 * 2)
     trainer = streamed(num_devices, **changes)
-    assert trainer.loader.max_steps_per_call == 3  # of a call
+    assert trainer.loader.max_steps_per_call == 3
     np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], expected, atol=1e-5)
 
 
@@ -151,7 +151,7 @@ def test_devices_of_a_cpu_share_one_copy_of_the_data():
 
 
 def test_a_grain_mixture_trains_and_resumes_bit_for_bit():
-    """Of two shuffled datasets, which differ by their tokens."""
+    """Mix two shuffled datasets with different tokens."""
     import grain
 
     def mixture(seed):

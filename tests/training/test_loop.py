@@ -99,7 +99,7 @@ def saved_steps(folder):
     return [*saved(folder)[0]]
 
 
-def test_training_stops_when_patience_is_out_and_stays_so(train, tmp_path, capsys):
+def test_training_ends_for_good_when_patience_is_exhausted(train, tmp_path, capsys):
     folder = tmp_path / "run"
     state = train(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
     assert "no better validation in the last 2: ended at step 8\n" in capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_losses_are_read_while_the_next_call_runs(train, tmp_path, events):
 
 
 def test_a_diverged_state_is_never_saved(train, tmp_path, monkeypatch):
-    """Though a signal asks for it, and the loss is read when a later call has been dispatched."""
+    """Not even if a signal arrives, and the loss is read after a later call was dispatched."""
     with monkeypatch.context() as patch:
         diverge_at(patch, 5)
         interrupt_at(patch, 5, lambda: signal.raise_signal(signal.SIGTERM))
@@ -174,7 +174,7 @@ def test_minutes_save_between_validations(train, tmp_path, monkeypatch, events):
     monkeypatch.setattr("tlite.training.loop.time", clock)
     minutes = {"evaluate_every": 12, "save_every_minutes": 7.0}
     with monkeypatch.context() as patch:
-        interrupt_at(patch, 8, lambda: os.missing)  # an error at any moment, as a kill would be
+        interrupt_at(patch, 8, lambda: os.missing)  # an AttributeError in place of a kill
         with pytest.raises(AttributeError):
             train(tmp_path / "run", [], **minutes)
     (step,) = saved_steps(tmp_path / "run")
@@ -193,7 +193,7 @@ def test_minutes_save_between_validations(train, tmp_path, monkeypatch, events):
     ("number", "step"), [(signal.SIGINT, 3), (signal.SIGTERM, 6), (signal.SIGHUP, 3)]
 )
 def test_a_signal_saves_without_a_validation(train, tmp_path, monkeypatch, events, number, step):
-    """At a scheduled step and between; nor are further metrics such as BLEU computed."""
+    """At a scheduled step and between; further metrics such as BLEU are not computed either."""
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         interrupt_at(patch, step, lambda: signal.raise_signal(number))
@@ -267,7 +267,7 @@ def test_a_signal_during_a_validation_finds_the_state_saved(train, tmp_path):
             try:
                 signal.raise_signal(signal.SIGTERM)
             finally:
-                signal.raise_signal(signal.SIGTERM)  # the launcher's, a moment later
+                signal.raise_signal(signal.SIGTERM)  # a launcher may send a second one
             pytest.fail("the validation went on")
 
     with pytest.raises(Interrupted, match="stopped at step 4, and saved"):
@@ -339,7 +339,7 @@ def test_a_run_without_a_finite_validation_fails(train, tmp_path, replace_losses
 
 
 def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    """Means and scores exclude it."""
+    """Means and scores exclude the diverged seed."""
     config = dataclasses.replace(TRAINING, steps=6, seeds=3, best_metric="loss")
     trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.local_devices()[:1])
     batches, dispatch = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.dispatch

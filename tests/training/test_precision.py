@@ -50,7 +50,7 @@ def test_mixed_precision_learns_and_keeps_float32_parameters():
 
 @pytest.mark.parametrize("chosen", ["float32", "mixed"])
 def test_float32_products_are_float32_on_every_device(chosen):
-    """Not TF32, a GPU's default: in the programs of training and generation."""
+    """The programs of training and generation do not use TF32, a GPU's default."""
     trainer = make_trainer(precision=chosen)
     model = jax.eval_shape(lambda: CausalLM(MODEL, rng=jax.random.key(0)))
     tokens = jax.ShapeDtypeStruct((2, 4), jnp.int32)
@@ -78,7 +78,7 @@ def test_float32_products_are_float32_on_every_device(chosen):
 def test_auto_precision_depends_on_the_hardware(
     monkeypatch, tmp_path, cpu_info, platform, hardware
 ):
-    """By the lines of /proc/cpuinfo, if there is one; where XLA refuses, "auto" is float32."""
+    """A CPU's is read from /proc/cpuinfo; where XLA rejects bfloat16, "auto" is float32."""
     if cpu_info is not None:
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{cpu_info}\nbugs\t\t: amx_bf16\n")
     monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")

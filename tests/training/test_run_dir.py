@@ -1,4 +1,4 @@
-"""Run folders: created, opened again and found; a damaged one is named in one line."""
+"""Run folders are created, opened and listed; errors of damaged ones are one line."""
 
 import dataclasses
 import datetime
@@ -48,7 +48,7 @@ def test_folders_created_in_the_same_second_are_different(tmp_path, monkeypatch)
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda: now))
     monkeypatch.setattr(run_dir, "datetime", clock)
     runs = [create(run_dir.new_folder("novel", root=tmp_path)).path for _ in range(3)]
-    runs.append(create(runs[0], exist_ok=True).path)  # it has appeared since
+    runs.append(create(runs[0], exist_ok=True).path)  # the folder exists by now
     suffixes = "", "-2", "-3", "-4"
     assert [folder.name for folder in runs] == [f"{now:%Y%m%d-%H%M%S}{s}" for s in suffixes]
     assert all(open_run(folder, Experiment).path == folder for folder in runs)
@@ -181,7 +181,7 @@ def test_runs_and_studies_are_listed_newest_first(tmp_path):
     study = make_study(tmp_path / "study", variants)
     make_run(tmp_path / "demo" / ".hidden", 0)
     write(young / "pretraining" / "metrics.jsonl", "")
-    write(tmp_path / "theirs" / "config.json", {"model_type": "gpt2"})
+    write(tmp_path / "gpt2" / "config.json", {"model_type": "gpt2"})
     write(tmp_path / "notes.txt", "none")
     assert [run.folder for run in find_runs(tmp_path)] == [young, undated, study, old]
     assert find_runs(tmp_path / "nowhere") == []

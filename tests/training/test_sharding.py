@@ -59,7 +59,7 @@ class FakeDevice:
     process_index: int
 
 
-def test_processes_with_unequal_numbers_of_devices_use_equally_many():
+def test_processes_with_unequal_devices_use_equally_many():
     devices = [FakeDevice(i, int(i > 3)) for i in range(6)]
     mesh, warnings = make_mesh(devices, TRAINING, 12)
     assert [device.id for device in mesh.devices.flat] == [0, 1, 4, 5]
@@ -128,7 +128,7 @@ def test_the_check_of_memory_counts_the_data(monkeypatch, tmp_path):
 
 
 def test_devices_of_a_cpu_share_its_memory(monkeypatch):
-    """A GPU has its own; that of a TPU is unknown."""
+    """Each GPU has its own memory; that of a TPU is unknown."""
     monkeypatch.setattr(sharding, "free_memory", lambda: 2**30)
     memory = {"gpu": {"bytes_limit": 2**31, "bytes_in_use": 2**30}, "tpu": None, "cpu": None}
     cpu, gpu, tpu = (
