@@ -29,7 +29,7 @@ def config(**components):
 
 
 def test_cross_attention_has_no_positions_of_the_decoder():
-    """Its bias, relative positions and window are those of the decoder's tokens."""
+    """Bias, relative positions and window belong to self-attention."""
     calls = []
 
     def recorded(query, key, value, mask, *, bias=None, relative_positions, is_causal, window):
@@ -44,8 +44,9 @@ def test_cross_attention_has_no_positions_of_the_decoder():
     assert calls == [(False, True, True, T), (True, False, False, 0)]
 
 
-@pytest.mark.parametrize(("norm", "rotary"), [("layer", False), ("rms", True)])
-@pytest.mark.parametrize("order", ["post_norm", "pre_norm"])
+@pytest.mark.parametrize(
+    ("order", "norm", "rotary"), [("post_norm", "layer", False), ("pre_norm", "rms", True)]
+)
 @pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
 def test_gradients_reach_the_past_but_not_the_future(decoder, order, norm, rotary):
     params = block_parameters(D, 6, norm == "layer", decoder=decoder)
@@ -83,7 +84,7 @@ TILT = np.arange(1, H + 1)[:, None, None] * np.arange(T)[:, None] * np.arange(np
 
 def test_weights_of_a_users_attention_can_be_seen_not_changed():
     def tilted(query, key, value, mask=None):
-        """Attention without `tap` that reads the numbers of heads and queries."""
+        """Attention without `tap`; its bias depends on head, query and key."""
         assert query.shape[-3:-1] == key.shape[-3:-1] == (H, T)
         return F.scaled_dot_product_attention(query, key, value, mask, bias=jnp.asarray(TILT))
 
@@ -104,7 +105,7 @@ def test_weights_of_a_users_attention_can_be_seen_not_changed():
 
 
 def test_four_frames_lead_to_the_softmax():
-    """The reader's path: a call, the loop over blocks, the block and attention."""
+    """A reader follows a call, the loop over blocks, the block and attention."""
     frames = []
 
     def tap(name, value):

@@ -55,7 +55,7 @@ def texts(number, *, classes=3, sentences=None):
     lengths = random.integers(1, CONTEXT + 1, shape)
     tokens = random.integers(0, WORDS, (*shape, CONTEXT), dtype=np.int32)
     tokens[np.arange(CONTEXT) >= lengths[..., None]] = -1
-    if sentences:  # texts have from none to all of the sentences
+    if sentences:  # a text has 0 to `sentences` sentences
         written = random.integers(0, sentences + 1, number)
         tokens[np.arange(sentences) >= written[:, None]] = -1
     return tokens, random.integers(0, classes, number, dtype=np.int32)
@@ -72,7 +72,7 @@ def log_softmax(logits):
 
 @pytest.mark.parametrize(("number", "size"), [(7, 3), (5, 16)])
 def test_every_example_comes_once_an_epoch(number, size):
-    """In another order."""
+    """Each epoch has another order."""
     data, epochs = (np.arange(number)[:, None], 100 + np.arange(number)), 3
     draw = jax.jit(draw_examples, static_argnums=3)
     key, steps = jax.random.key(1), range(-(-epochs * number // size))
@@ -93,12 +93,11 @@ def test_epoch_and_index_do_not_overflow(step, size, num_examples):
     assert (int(computed[0]) % 2**32, int(computed[1])) == (epoch % 2**32, index)
 
 
-@pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (7, 4)])
-@pytest.mark.parametrize("sentences", [None, 3])
+@pytest.mark.parametrize(("sentences", "size", "num_devices"), [(None, 7, 4), (3, 1, 1)])
 def test_losses_in_batches_are_those_of_one_big_batch(sentences, size, num_devices):
     classes = 2 if sentences else 3
     tokens, labels = texts(21, classes=classes, sentences=sentences)
-    training = dataclasses.replace(TRAINING, seeds=2, loss=SMOOTHED)  # in training only
+    training = dataclasses.replace(TRAINING, seeds=2, loss=SMOOTHED)
     task = task_of(classes)
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
     parameters = trainer.init().parameters
