@@ -25,13 +25,12 @@ from tlite.training.tasks import (
 )
 
 V = 9
-MODEL = Seq2SeqConfig(
-    vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
-)
+SIZES = {"context": 8, "width": 8, "num_heads": 2, "num_blocks": 1, "bias": False}
+MODEL = Seq2SeqConfig(vocabulary_size=V, source_vocabulary_size=V, **SIZES)
 HIDDEN_DROPOUT = dataclasses.replace(MODEL, dropout=0.0)
 NO_DROPOUT = dataclasses.replace(HIDDEN_DROPOUT, feed_forward=FeedForward(dropout=0.0))
-# Adam turns rounding of a gradient near 0 into a step of up to the learning rate: keep it small.
-TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
+# Adam would turn the rounding of a gradient near 0 into a step as large as the learning rate.
+TRAINING = TrainingConfig(batch_size=16, learning_rate=0.1, optimizer="sgd", precision="float32")
 
 
 def pairs(number, longest=8, seed=0):
@@ -86,11 +85,9 @@ def task_of(buckets, batch_tokens=16, **options):
     return translator_task(MODEL, [b.source.shape for b in buckets], batch_tokens, **options)
 
 
-@pytest.mark.parametrize(
-    ("batch_tokens", "num_buckets", "num_pairs"), [(16, 3, 25), (8, 2, 10), (100, 1, 7)]
-)
+@pytest.mark.parametrize(("batch_tokens", "num_buckets", "num_pairs"), [(16, 3, 25), (100, 1, 7)])
 def test_every_pair_comes_once_an_epoch(batch_tokens, num_buckets, num_pairs):
-    """In an order that depends on the epoch and the seed."""
+    """The order depends on the epoch and the seed."""
     data = jax.tree.map(jnp.asarray, make_buckets(*pairs(num_pairs), num_buckets))
     buckets = task_of(data, batch_tokens).buckets
     choose, draws = jax.jit(buckets.choose), [jax.jit(draw) for draw in buckets.draws]
