@@ -143,6 +143,67 @@ def test_a_changed_dependency_changes_the_record(run_cell):
     assert (find_code(before)(0), find_code(describe_code(function))(0)) == (2, 3)
 
 
+BOUND = """
+import functools
+from dataclasses import dataclass
+from functools import partial
+
+K = 2
+
+
+def times(k):
+    def wrap(function):
+        @functools.wraps(function)
+        def inner(step):
+            return k * function(step)
+
+        return inner
+
+    return wrap
+
+
+def default(step, k=K):
+    return k
+
+
+def keyword(step, *, options={"k": (1, K)}):
+    return options["k"][1]
+
+
+def bound(step, inner=partial(default, k=K)):
+    return inner(step)
+
+
+@times(K)
+def decorated(step):
+    return 1
+
+
+@dataclass(frozen=True)
+class Constant:
+    k = K
+
+    def __call__(self, x):
+        return super().__hash__()
+
+
+def user(step):
+    return decorated(step) * default(step)
+"""
+
+
+@pytest.mark.parametrize("name", ["default", "keyword", "bound", "decorated", "Constant", "user"])
+def test_a_value_bound_by_an_older_definition_is_an_error(run_cell, name):
+    """The record would have the later value, with which nothing was trained."""
+    value = run_cell(BOUND)[name]
+    before = describe_code(value)
+    run_cell("K = 3\n")
+    with pytest.raises(UserError, match=r"was 2 and would be 3 now.*run the cell that defines"):
+        describe_code(value)
+    again = run_cell(BOUND.replace("K = 2", "K = 3"))[name]
+    assert describe_code(again) != before
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

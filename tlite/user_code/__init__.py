@@ -37,7 +37,12 @@ from tlite.user_code.library import (
     find_library_code,
     is_library_code,
 )
-from tlite.user_code.notebook import FILE, is_notebook_code, read_notebook_source
+from tlite.user_code.notebook import (
+    FILE,
+    find_changed_value,
+    is_notebook_code,
+    read_notebook_source,
+)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "_shipped" / "experiments"
@@ -338,6 +343,14 @@ def _describe_notebook_code(function: Callable) -> dict[str, Any]:
         raise UserError(
             f"{name}.{missing[0]} can't be recorded: set it in the cell that defines {name}"
         )
+    definitions = vars(sys.modules["__main__"]) | {name: function}
+    for each, copy in vars(program.module).items():
+        live = definitions.get(each)
+        if is_notebook_code(live) and (change := find_changed_value(live, copy, each, set())):
+            raise UserError(
+                f"{each} has changed since its definition ({change}): run the cell that defines "
+                f"{each} again"
+            )
     kind = "class" if isinstance(function, type) else "function"
     return {"kind": kind, "file": FILE, "name": name, "sha256": program.digests}
 

@@ -38,7 +38,7 @@ def describe_library_code(value: Callable) -> dict[str, Any]:
     factory_name = name.partition(".<locals>")[0]
     try:
         factory = getattr(importlib.import_module(module), factory_name)
-        arguments, names = _closure_values(value), inspect.signature(factory).parameters
+        arguments, names = closure_values(value), inspect.signature(factory).parameters
         kwargs = {n: _describe_argument(arguments[n]) for n in names if n in arguments}
         reference = describe_library_code(factory) | {"args": [], "kwargs": kwargs}
         is_same = _comparable(find_library_code(reference)) == _comparable(value)
@@ -144,7 +144,7 @@ def find_arguments(values: Any) -> Any:
     return [find(value) for value in values]
 
 
-def _closure_values(function: Any) -> dict[str, Any]:
+def closure_values(function: Any) -> dict[str, Any]:
     """Return the variables of a closure by name, without those that are not set."""
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -160,5 +160,5 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_comparable(each) for each in value]
     if isinstance(value, FunctionType):
-        return [value.__code__, _comparable(_closure_values(value))]
+        return [value.__code__, _comparable(closure_values(value))]
     return value.item() if hasattr(value, "item") and getattr(value, "size", 2) == 1 else value

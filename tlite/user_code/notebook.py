@@ -5,6 +5,7 @@ and the imports of these. Cells are read from `linecache`, where IPython keeps t
 """
 
 import ast
+import functools
 import inspect
 import linecache
 import symtable
@@ -13,9 +14,12 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from tlite.user_code.library import closure_values
+
 FILE = "notebook.py"
 """Name of the file in a run's records and in messages."""
-PLAIN = bool | int | float | str | bytes | tuple | list | dict | None
+SCALAR = bool | int | float | str | bytes | None
+PLAIN = SCALAR | tuple | list | dict
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -59,6 +63,53 @@ def read_notebook_source(value: Callable) -> str:
     texts = [text for name in definitions for text in definitions[name].texts]
     heads = ["".join(sorted(imports)), "".join(values[name] for name in sorted(values))]
     return "\n\n".join(filter(None, [*heads, *texts]))
+
+
+def find_changed_value(value: Any, copy: Any, name: str, seen: set[int]) -> str:
+    """Return a description of a value that was bound by a definition and is another in its copy.
+
+    Compared are the plain values of defaults, of closures and of the attributes of classes.
+
+    Args:
+        copy: the definition, executed again.
+        name: name of `value` for the description.
+        seen: the ids of objects that were compared before.
+
+    Returns:
+        "" if there is none.
+    """
+    if isinstance(value, SCALAR) or isinstance(copy, SCALAR):
+        is_same = repr(value) == repr(copy)
+        return "" if is_same else f"{name} was {value!r:.60} and would be {copy!r:.60} now"
+    if id(value) in seen:
+        return ""
+    seen.add(id(value))
+    copies = _bound_values(copy)
+    changes = (
+        find_changed_value(each, copies[key], key if isinstance(key, str) else name, seen)
+        for key, each in _bound_values(value).items()
+        if key in copies
+    )
+    return next(filter(None, changes), "")
+
+
+def _bound_values(value: Any) -> dict[Any, Any]:
+    """Return the values that a function, a class, a partial or a container holds, by name."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, functools.partial):
+        return dict(enumerate((value.func, *value.args))) | value.keywords
+    if isinstance(value, type):
+        names = [n for n, v in vars(value).items() if callable(v) or not n.startswith("__")]
+        return {name: vars(value)[name] for name in names}
+    if isinstance(value, FunctionType):
+        parameters = inspect.signature(value, follow_wrapped=False).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        return defaults | closure_values(value)
+    inner = getattr(value, "__wrapped__", getattr(value, "fget", None))
+    return {} if inner is None else _bound_values(inner)
 
 
 def _add_definition(
