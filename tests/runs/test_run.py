@@ -64,7 +64,7 @@ def test_checkpoints_are_selected_by_name_or_step(uninterrupted, binary, tmp_pat
     assert "no checkpoint yet" in complaint(Run.create(binary, tmp_path / "run").parameters, "best")
 
 
-@pytest.mark.parametrize("best_metric", ["loss", "accuracy", "ema_loss", "average_accuracy"])
+@pytest.mark.parametrize("best_metric", ["accuracy", "ema_loss", "average_accuracy"])
 def test_the_best_checkpoint_is_the_best_by_its_metric(binary, tmp_path, best_metric):
     changes = {"evaluate_every": 1, "best_metric": best_metric, "learning_rate": 0.5}
     changes |= {"ema": 0.9} if best_metric.startswith("ema") else {}
