@@ -236,6 +236,23 @@ def test_changed_data_of_a_study_is_an_error(base, tmp_path):
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
 
 
+def test_changed_data_of_a_finished_study_is_an_error(base, tmp_path, monkeypatch):
+    """Data is read once if the experiment is named again, and not at all to print the table."""
+    data, folder = labelled(tmp_path / "texts.jsonl"), tmp_path / "study"
+    train_study(sizes(base, data=data), folder)
+    read, examples = [], LabelledText.examples
+    monkeypatch.setattr(
+        LabelledText, "examples", lambda self, split: read.append(split) or examples(self, split)
+    )
+    train_study(sizes(base, data=data), folder, resume="auto")
+    assert read == ["training", "validation"]
+    labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
+    message = complaint(train_study, sizes(base, data=data), folder, resume="auto")
+    assert f"the data of {folder / 'smaller'} has changed" in message
+    (tmp_path / "texts.jsonl").unlink()
+    assert [variant.ended for variant in resume_study(folder).variants] == [True, True]
+
+
 def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
     """A variant whose attention has no bfloat16 products makes all "auto" ones exact."""
     monkeypatch.setattr("tlite.experiment.choose_precision", lambda precision: precision)

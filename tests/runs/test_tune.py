@@ -7,7 +7,7 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import killed_at, varied
+from tests.helpers.runs import TEXTS, killed_at, labelled, varied
 from tlite.cli import main
 from tlite.config import override
 from tlite.errors import RunFailed
@@ -110,6 +110,16 @@ def test_a_finished_tuning_trains_nothing_again(base, undisturbed, monkeypatch, 
     assert "at the high end of the range 0.0001..1" in err
     message = complaint(start, base, undisturbed.folder, trials=5, resume="auto")
     assert "has another experiment" in message
+
+
+def test_changed_data_of_a_finished_tuning_is_an_error(base, tmp_path):
+    data, folder = labelled(tmp_path / "texts.jsonl"), tmp_path / "tuning"
+    tuning = start(varied(base, data=data), folder, trials=2)
+    labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
+    message = complaint(start, varied(base, data=data), folder, trials=2, resume="auto")
+    assert f"the data of {folder / tuning.variants[0].run} has changed" in message
+    (tmp_path / "texts.jsonl").unlink()
+    assert resume_tuning(folder).values == tuning.values
 
 
 def test_scores_before_a_decision_are_not_trained_again(base, tmp_path, monkeypatch):

@@ -80,7 +80,8 @@ def train_study(
 
     Args:
         experiments: two or more by the name of the variant.
-        resume: as in `Run.create`.
+        resume: as in `Run.create`. The data of all variants of a study that is found is compared
+            with its fingerprint, also if all have ended.
         tune: ranges or choices by dotted field, which are tuned for each variant before it is
             trained, with this number of trials and of seeds (`tlite.tune`).
 
@@ -100,6 +101,9 @@ def train_study(
 
 def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     """Resume a study; of a finished one print the comparison again.
+
+    The data of the variants that are still trained is compared with its fingerprint. No data is
+    read for the others, so a finished study needs none.
 
     Args:
         retry: names of failed variants to try again.
@@ -140,6 +144,7 @@ def start_study(
             study = read_study(folder)
             if study.tuning != tuning:
                 raise UserError(f"{folder} was tuned otherwise: {study.tuning}, not {tuning}")
+            check_variants(folder, study.variants, datasets)
             return study
     variants = make_variants(resolve_precision(resolved), datasets)
     study = Study(Path(), name, variants, tuning)
@@ -336,16 +341,28 @@ def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
     path = folder / variant.run
     if has_run(path):
         return Run.open(path)
-    with allow_code(folder / CODE):
-        experiment = variant.config().with_paths(moved=True)
-    built = datasets.build(experiment)
-    check_same_data(path, variant.data, built.fingerprint)
+    built = build_variant(folder, variant, datasets)
     try:
         return Run.start(built, path)
     except UserError as error:
         if is_environment_error(error) or distributed.process_count() > 1:
             raise
         raise RunFailed(str(error)) from error
+
+
+def build_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Built:
+    """Build the experiment of a variant; raise a `UserError` if its data has changed."""
+    with allow_code(folder / CODE):
+        experiment = variant.config().with_paths(moved=True)
+    built = datasets.build(experiment)
+    check_same_data(folder / variant.run, variant.data, built.fingerprint)
+    return built
+
+
+def check_variants(folder: Path, variants: Sequence[Variant], datasets: DatasetCache) -> None:
+    """Raise a `UserError` if the data of a variant has changed, also of one that has ended."""
+    for variant in variants:
+        build_variant(folder, variant, datasets)
 
 
 def report(study: Study) -> None:

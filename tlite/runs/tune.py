@@ -46,6 +46,7 @@ from tlite.runs.reporting import spread
 from tlite.runs.run import Run, find_same
 from tlite.runs.study import (
     DatasetCache,
+    check_variants,
     failure_reason,
     make_variants,
     open_variant,
@@ -162,7 +163,8 @@ def tune(
             choices if they are at most as many, else scrambled Sobol points.
         seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two,
             intervals are so wide that few values are dropped; with one, they are for new examples.
-        dir, resume: as in `Run.create`.
+        dir, resume: as in `Run.create`. The data of a tuning that is found is compared with its
+            fingerprint, also if the tuning has ended.
         train_command: words of the command that trains the experiment, for the last line printed.
 
     Raises:
@@ -171,11 +173,13 @@ def tune(
     space, path = make_search_space(experiment, fields), None if dir is None else Path(dir)
     name, words = experiment.name, tuple(train_command)
     changes, experiments = make_trials(experiment, space, trials, seeds)
+    datasets = DatasetCache()
     if resume != "never":
         read, required = partial(saved_and_new_variants, experiments, read_tuning), resume == "must"
         if folder := find_same("tuning", name, path, TUNING, read, required=required):
-            return resume_tuning(folder)
-    datasets = DatasetCache()
+            tuning = read_tuning(folder)
+            check_variants(folder, tuning.variants, datasets)
+            return run_tuning(tuning, datasets)
     tuning = create_tuning(name, space, changes, experiments, path, datasets, words)
     return run_tuning(tuning, datasets)
 
@@ -254,7 +258,7 @@ def tune_experiment(
 
 
 def resume_tuning(folder: Path) -> Tuning:
-    """Resume a tuning; of a finished one print the result again."""
+    """Resume a tuning; of a finished one print the result again, which needs no data."""
     return run_tuning(read_tuning(folder), DatasetCache())
 
 
