@@ -10,7 +10,7 @@ from tests.helpers.complaints import complaint
 from tests.helpers.runs import TEXTS, killed_at, labelled, varied
 from tlite.cli import main
 from tlite.config import override
-from tlite.errors import RunFailed
+from tlite.errors import OutOfMemory, RunFailed
 from tlite.runs import Run, run, tune
 from tlite.runs.study import resume_study, train_study
 from tlite.runs.tune import read_tuning, resume_tuning
@@ -185,3 +185,31 @@ def test_each_variant_is_tuned_and_a_kill_changes_nothing(base, tmp_path, monkey
         assert (training.learning_rate, training.seed) == (0.5, 0)
         tuning = folder / "tuning" / variant.run
         assert {"trials.jsonl", "tuning.png"} <= {path.name for path in tuning.iterdir()}
+
+
+def test_retry_trains_the_last_rung_of_a_failed_tuning_again(base, tmp_path, monkeypatch):
+    monkeypatch.setattr("tlite.comparison.compare", lambda folders: None)
+    folder, train_until, steps = tmp_path / "study", Run.train_until, []
+
+    def without_memory(run, step, **settings):
+        if run.dir.path.parent.name == "larger" and step == 8:
+            raise OutOfMemory("it needs more")
+        train_until(run, step, **settings)
+
+    def with_memory(run, step, **settings):
+        steps.append(step)
+        train_until(run, step, **settings)
+
+    variants = {"smaller": varied(base, batch_size=4), "larger": base}
+    monkeypatch.setattr(Run, "train_until", without_memory)
+    tuning = {"tune": FIELDS, "trials": 4, "tuning_seeds": 1}
+    assert "1 of 2 variants failed: larger" in complaint(train_study, variants, folder, **tuning)
+    failed = read_tuning(folder / "tuning" / "larger").read_ledger()
+    assert {line["reason"] for line in failed if line["rung"] == 2} == {"it needs more"}
+    monkeypatch.setattr(Run, "train_until", with_memory)
+    study = resume_study(folder, ["larger"])
+    assert [(v.failed, v.ended) for v in study.variants] == [(None, True)] * 2
+    ledger = read_tuning(folder / "tuning" / "larger").read_ledger()
+    assert (ledger[:4], len(ledger)) == (failed[:4], len(failed))
+    assert any(line["kept"] for line in ledger[4:])
+    assert steps == [8] * (len(ledger[4:]) + 1)  # and the variant with the chosen value

@@ -106,7 +106,8 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     read for the others, so a finished study needs none.
 
     Args:
-        retry: names of failed variants to try again.
+        retry: names of failed variants to try again. If the tuning of one has failed, the trials of
+            its last rung are trained again.
 
     Raises:
         UserError: it can't be read, there is no such variant, or some variants have failed.
@@ -122,6 +123,12 @@ def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     distributed.assert_equal_across_processes(
         "study", {"study": variants, "folder": str(folder.resolve())}
     )
+    if study.tuning and distributed.is_process0():
+        from tlite.runs.tune import drop_failed_rung
+
+        for variant in study.variants:
+            if variant.name in retry:
+                drop_failed_rung(study.folder / "tuning" / variant.run)
     return train_variants(study, DatasetCache())
 
 

@@ -262,6 +262,19 @@ def resume_tuning(folder: Path) -> Tuning:
     return run_tuning(read_tuning(folder), DatasetCache())
 
 
+def drop_failed_rung(folder: Path) -> None:
+    """Drop the lines of the last rung from a tuning's ledger if all its trials have failed.
+
+    These trials are then trained again. A tuning that has not failed is not changed.
+    """
+    if not (folder / LEDGER).is_file():
+        return
+    ledger = read_tuning(folder).read_ledger()
+    last = max((line["rung"] for line in ledger), default=0)
+    if not any(line["kept"] for line in ledger if line["rung"] == last):
+        write_ledger(folder, [line for line in ledger if line["rung"] < last])
+
+
 # Train
 
 
@@ -384,9 +397,14 @@ def decide_rung(
         reason = "" if trial.name in kept else "diverged" if trial.name not in losses else "worse"
         reason = failures.get(trial.name, reason)
         lines.append(make_line(tuning, trial, scores.get(trial.name), rung, reason))
-    content = "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in [*ledger, *lines])
-    replace_file(tuning.folder / LEDGER, content)
+    write_ledger(tuning.folder, [*ledger, *lines])
     return lines
+
+
+def write_ledger(folder: Path, lines: Sequence[dict]) -> None:
+    """Write the ledger, or replace it in one step."""
+    content = "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines)
+    replace_file(folder / LEDGER, content)
 
 
 def make_line(
