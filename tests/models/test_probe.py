@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.helpers.arrays import assert_same
+from tests.helpers.models import call, initial_model
 from tlite import functional as F
 from tlite import models as M
 from tlite.decoding import generate
@@ -41,7 +43,7 @@ def infinite(query, key, value, mask=None):
     return output / 0, weights
 
 
-COUNTING = [  # what reads positions or tokens from 0 in each call, and the hint of the probe
+COUNTING = [  # fields and functions that count positions from 0 in each call; the probe's hint
     ("attention", counting, "`relative_positions`"),
     ("positions", lambda p, width: jnp.cumsum(jnp.ones((*p.shape, width)), -2), "positions"),
     ("feed_forward", lambda params, x: jnp.cumsum(x, axis=-2), "each position"),
@@ -92,7 +94,7 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True)
 class Backwards(M.Positions):
-    """Rotary positions from the end of a call, which change as a text grows."""
+    """Rotary positions that count from the end of a call, so they change as a text grows."""
 
     def attention_inputs(self, params, inputs, config, *, is_causal):
         angles = inputs.positions[..., ::-1, None] * jnp.arange(1.0, 1 + config.head_dim // 2)
@@ -128,8 +130,9 @@ def test_a_block_that_returns_x_alone_passes():
     probe(config, M.make_model)
 
 
-@pytest.mark.parametrize("zero_output", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "zero_output"), [*((kind, False) for kind in KINDS), (M.GeneratorConfig, True)]
+)
 def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
     visible = "padding" if kind is M.ClassifierConfig else "later ones"
     component = M.Attention(forgetful, zero_output=zero_output)
@@ -141,7 +144,7 @@ def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
 
 @pytest.mark.parametrize(
     ("kind", "field", "function", "hint"),
-    [(kind, *case) for kind in (M.GeneratorConfig, M.Seq2SeqConfig) for case in COUNTING],
+    [*((M.GeneratorConfig, *case) for case in COUNTING), (M.Seq2SeqConfig, *COUNTING[0])],
 )
 def test_a_cache_that_changes_logits_is_an_error(kind, field, function, hint):
     message = probe_error(dataclasses.replace(KINDS[kind], **{field: function}))
@@ -167,18 +170,16 @@ def test_rounding_of_bfloat16_is_no_fault():
 def test_a_layer_without_cache_entries_passes_and_generates():
     config = dataclasses.replace(KINDS[M.GeneratorConfig], attention=Scaling(), vocabulary_size=7)
     probe(config, M.make_model)
-    model = M.make_model(config, rng=jax.random.key(0))
-    prompt, settings = jnp.array([[1, 2, 3]]), {"rng": jax.random.key(0), "sampler": F.greedy}
-    text = generate(model, prompt, num_tokens=5, **settings)
-    for end in range(5):
-        tokens = jnp.concatenate([prompt, text[:, :end]], axis=1)
-        assert model(tokens)[0, -1].argmax() == text[0, end]
+    model, prompt = initial_model(M.make_model, config), jnp.array([1, 2, 3])
+    text = generate(model, prompt, num_tokens=5, rng=jax.random.key(0), sampler=F.greedy)
+    logits = call(model, jnp.concatenate([prompt, text[:-1]]))
+    assert_same(logits[2:].argmax(-1), text)
 
 
 ATTENTION = "as attention, gets (query (..., H, T, K), key and value (..., H, S, K), mask)"
 FEED_FORWARD = "as feed_forward, gets (params, x (..., T, D)); it must return x (..., T, D)"
 LAYER = "gets (params, x (..., T, D), inputs); it must return y (..., T, D) or (y, cache"
-FAULTS = [  # fields of the config, the beginning of the message, and a part of it
+FAULTS = [  # fields of the config, the start of the message, another part of it
     ({"attention": lambda query, key, value, mask: query}, ATTENTION, "not one array"),
     ({"attention": lambda query, key, value, mask: (value[:1], value)}, ATTENTION, "[2, 6, 4]"),
     ({"attention": lambda query, key, value, mask: (value, None)}, ATTENTION, "None"),
