@@ -7,6 +7,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tests.helpers.arrays import host_copy
@@ -146,13 +147,20 @@ def test_state_and_models_of_a_sharded_run_stay_divided():
     np.testing.assert_allclose(jax.jit(model)(tokens), jax.jit(alone)(tokens), atol=1e-5)
 
 
+def remember_start(learning_rate):
+    """An optimizer whose state has the initial parameters."""
+    return optax.GradientTransformation(lambda parameters: parameters, lambda g, s, p=None: (g, s))
+
+
 def test_initial_parameters_replace_drawn_ones():
-    trainer = make_trainer(4, seeds=2, ema=0.9, **SHARDED)
+    trainer = make_trainer(4, seeds=2, ema=0.9, optimizer=remember_start, **SHARDED)
     drawn, table = trainer.init(), np.arange(256.0).reshape(16, 16)
     start = trainer.init({"embedding.table": table})
     tables = np.broadcast_to(table, drawn.parameters["embedding.table"].shape)
     expected = {**drawn.parameters, "embedding.table": tables}
     jax.tree.map(np.testing.assert_array_equal, start.parameters, expected)
+    starts = [a for a in jax.tree.leaves(start.optimizer) if a.shape == tables.shape]
+    assert sum(np.array_equal(a, tables) for a in starts) == 1
     assert jax.tree.structure(start) == jax.tree.structure(drawn)
     assert jax.tree.map(lambda a: a.sharding, start) == jax.tree.map(lambda a: a.sharding, drawn)
 

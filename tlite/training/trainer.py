@@ -105,18 +105,16 @@ class Trainer:
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
             start[name] = put(array, self.mesh, shape.sharding.spec)
 
-        def draw(start):
-            state = jax.vmap(self._init)(np.int32(self.config.seed_range))
-            # XLA does not compute the arrays that are replaced.
-            return state._replace(parameters=state.parameters | start)
+        def draw(start):  # XLA does not compute the drawn arrays that are replaced
+            return jax.vmap(self._init)(np.int32(self.config.seed_range), start)
 
         shardings = jax.tree.map(attrgetter("sharding"), self.abstract_state)
         return jax.jit(draw, donate_argnums=0, out_shardings=shardings)(start)
 
-    def _init(self, seed: Int[Array, ""]) -> TrainState:
-        """Return the state of one seed before the first step."""
+    def _init(self, seed: Int[Array, ""], start: Mapping[str, Array] | None = None) -> TrainState:
+        """Return the state of one seed before the first step, with the arrays `start` by name."""
         key = jax.random.key(seed)
-        parameters = init_parameters(self.task.init, self.config, key)
+        parameters = init_parameters(self.task.init, self.config, key) | (start or {})
         rate = jnp.float32(self.config.learning_rate)
         trained = select_trainable(self.config, parameters)
         optimizer = make_optimizer(self.config, rate).init(trained)
