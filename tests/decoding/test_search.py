@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, numbers
-from tests.helpers.models import LeakySum, replaced
+from tests.helpers.models import LeakySum, Shifted, replaced
 from tlite.decoding.search import beam_search, beam_top_k, greedy_search
 from tlite.decoding.translate import LENGTH_MULTIPLE, translate
 from tlite.models import Attention, Seq2Seq, Seq2SeqConfig, TranslatorHead
@@ -21,7 +21,12 @@ CONFIG = Seq2SeqConfig(V, CONTEXT, **SIZES, head=TranslatorHead("separate"), pos
 SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
 
 RELATIVE = {"positions": "relative", "attention": Attention(windows=(3, 0)), "decoder_blocks": 2}
-OTHERS = {70: RELATIVE, 71: RELATIVE, 82: {"feed_forward": LeakySum()}}
+OTHERS = {
+    70: RELATIVE,
+    71: RELATIVE,
+    82: {"feed_forward": LeakySum()},
+    84: {"feed_forward": Shifted()},
+}
 """Fields of other models by seed."""
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 import tlite.functional as F
-from tlite.decoding.generate import grow_caches, is_state, unroll_blocks
+from tlite.decoding.generate import grow_caches, unroll_blocks
 from tlite.models.inputs import LayerCache, cache_capacity
 from tlite.models.seq2seq import END_ID, START_ID, TreeInputs
 
@@ -99,9 +99,9 @@ class BeamState(NamedTuple):
     finished: Hypotheses
     """The best beams with an end symbol, by normalised log p; -inf where there are fewer."""
     caches: list[LayerCache]
-    """One cache for all beams of a source; with recurrent layers one for each beam, (B, K, ...)."""
+    """One cache for all beams of a source, or one for each beam, (B, K, ...)."""
     mask: Any
-    """Cache entries that belong to each live beam, bool (B, K, NK); None with recurrent layers."""
+    """Cache entries that belong to each live beam, bool (B, K, NK); None for caches of each."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -122,9 +122,9 @@ def beam_search(
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)
-    is_recurrent = state.mask is None
-    memories = jax.vmap(model.memories)(source) if is_recurrent else model.memories(source)
-    extend = _extend_each if is_recurrent else _extend
+    is_separate = state.mask is None
+    memories = jax.vmap(model.memories)(source) if is_separate else model.memories(source)
+    extend = _extend_each if is_separate else _extend
     model = unroll_blocks(model)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
@@ -134,7 +134,7 @@ def beam_search(
         logits, caches, mask = extend(model, memories, state, last)
         logits = mask_special_tokens(model.config, logits, state.index)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
-        caches = gather_beams(caches, parent) if is_recurrent else caches
+        caches = gather_beams(caches, parent) if is_separate else caches
         select = partial(jax.vmap(jnp.where), state.index < limits)  # at its limit: unchanged
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
         return BeamState(state.index + 1, live, finished, caches, gather_beams(mask, parent))
@@ -144,7 +144,7 @@ def beam_search(
         can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
         return jnp.any((state.index < limits) & can_improve)
 
-    state = _loop(continues, step, state, max_length, tokens_per_step=1 if is_recurrent else beam)
+    state = _loop(continues, step, state, max_length, tokens_per_step=1 if is_separate else beam)
     return _finished_or_live(state.finished, state.live, longest)
 
 
@@ -155,14 +155,22 @@ def _finished_or_live(finished: Hypotheses, live: Hypotheses, normaliser) -> Hyp
     return jax.tree.map(partial(jax.vmap(jnp.where), any_finished), finished, live)
 
 
+def is_key_values(entry) -> bool:
+    return isinstance(entry, F.KeyValues)
+
+
 def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int) -> BeamState:
-    """Return one empty live beam for each source."""
+    """Return one empty live beam for each source.
+
+    Beams share a cache only if all its entries are keys and values of attention: a recurrent layer,
+    or a user's layer that reads its cache by position, must not see entries of other beams.
+    """
     size, pad_id = len(source), model.config.special_tokens.pad_id
     tokens = jnp.full((size, beam, max_length), pad_id, source.dtype)
     scores = jnp.full((size, beam), -jnp.inf)
     live, finished = Hypotheses(tokens, scores.at[:, 0].set(0.0)), Hypotheses(tokens, scores)
     caches, mask = model.empty_caches(size, capacity=0), jnp.zeros((*tokens.shape, beam), bool)
-    if not any(map(is_state, jax.tree.leaves(caches, is_leaf=is_state))):
+    if all(map(is_key_values, jax.tree.leaves(caches, is_leaf=is_key_values))):
         return BeamState(jnp.int32(0), live, finished, caches, mask.reshape(size, beam, -1))
     caches = model.empty_caches(capacity=0)
     caches = jax.tree.map(lambda a: jnp.zeros((size, beam, *a.shape), a.dtype), caches)
@@ -186,7 +194,7 @@ def _extend(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
 
 
 def _extend_each(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
-    """Return the same with caches of each beam: a recurrent layer reads one sequence."""
+    """Return the same with caches of each beam."""
 
     def extend(token, caches, memories):
         return model.extend(token[None], caches, memories, state.index)
