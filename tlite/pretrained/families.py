@@ -165,7 +165,10 @@ GEMMA: Fields = LLAMA | {
     "query_pre_attn_scalar": ("attention.scale", 256),
     "final_logit_softcapping": ("head.softcap", None),
 }
-GEMMA2: Fields = GEMMA | {"attn_logit_softcapping": ("attention.softcap", None)}
+GEMMA2: Fields = GEMMA | {
+    "attn_logit_softcapping": ("attention.softcap", 50.0),
+    "final_logit_softcapping": ("head.softcap", 30.0),
+}
 LLAMA_CONSTANTS: Fields = {
     "norm.method": "rms", "block.pre_norm": True, "positions": Rotary(), "dropout": 0.0,
     "feed_forward.gated": True, "bias": False,
