@@ -114,6 +114,10 @@ def test_evaluate_scores_a_generator_on_any_text(generated, tmp_path, capsys):
             )
         }
         assert len(texts) == 1
+    for name, line_end in (("lf.txt", "\n"), ("crlf.txt", "\r\n")):
+        (tmp_path / name).write_bytes(line_end.join(["the cat sat"] * 9).encode())
+    lf, crlf = (printed(capsys, generated, path=name) for name in ("lf.txt", "crlf.txt"))
+    assert crlf == lf.replace("lf.txt", "crlf.txt")
     (tmp_path / "short.txt").write_text("t")
     assert "short.txt is too short" in complaint(tlite.evaluate, generated, path="short.txt")
     assert "no test split" in complaint(tlite.evaluate, generated, split="test")

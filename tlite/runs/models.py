@@ -15,7 +15,7 @@ import numpy as np
 
 import tlite.functional as F
 from tlite.data import contiguous_windows
-from tlite.data.reading import iter_text
+from tlite.data.reading import read_text
 from tlite.errors import UserError, disk_errors, printable
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import Ensemble, make_model
@@ -149,7 +149,7 @@ def evaluate_text(
     from tlite.runs.generator import scores_line, warn_of_unknown
 
     model, tokenizer, _ = open_model(folder, GeneratorExperiment, checkpoint, replica)
-    text, config, bos = "".join(iter_text(Path(path))), model.config, tokenizer.bos_id
+    text, config, bos = read_text(path), model.config, tokenizer.bos_id
     tokens, has_bos = tokenizer.encode(text), False
     if isinstance(tokenizer, PretrainedTokenizer):
         has_bos = bos is not None and tokens[:1].tolist() == [bos]

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import itertools
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -142,9 +143,9 @@ class TranslatorRun(ExamplesRun):
         return [self.tokenizer.decode(beams[0][0]) for beams in results]
 
     def references(self, pairs: list[Pair]) -> list[str]:
-        """Return the reference translations, lower-cased if the tokenizer lower-cases."""
-        lowercase = self.experiment.tokenizer.lowercase
-        return [pair.target.lower() if lowercase else pair.target for pair in pairs]
+        """Return the reference translations, normalised as the tokenizer normalises: NFC, case."""
+        targets = [unicodedata.normalize("NFC", pair.target) for pair in pairs]
+        return [t.lower() for t in targets] if self.experiment.tokenizer.lowercase else targets
 
     def print_report(self, means, parameters, step) -> None:
         """Print loss, BLEU and a few translations of the validation split, and draw the curves."""
