@@ -32,6 +32,7 @@ from tlite.data.prepare import load_encoder
 from tlite.data.tables import hash_split
 from tlite.errors import Interrupted
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
+from tlite.text import CharTokenizer
 
 datasets = pytest.importorskip("datasets")
 tokenizers = pytest.importorskip("tokenizers")
@@ -239,7 +240,17 @@ def test_learned_tokenizer_sees_the_training_split_only(tmp_path):
     sample = list(sample_texts(units, 500))
     assert 300 < sum(len(text.encode()) for text in sample) < 4000
     assert set(sample) <= set(training)
-    assert list(sample_texts(units, None)) == TEXTS
+    ended = [text if text.endswith("\n") else f"{text}\n" for text in TEXTS]
+    assert list(sample_texts(units, None)) == ended
+
+
+def test_rows_are_separated_by_newlines_without_an_end_token(tmp_path):
+    path = write_json_lines(tmp_path / "a.jsonl", ["one", "two\n", "three"])
+    characters = "characters", lambda texts: CharTokenizer("".join(texts(None)))
+    corpus = prepare_corpus(path, "out", tokenizer=characters, validation_fraction=0.0)
+    tokenizer = CharTokenizer.load(corpus.manifest().tokenizer.path)
+    assert tokenizer.decode(read_ids(corpus)) == "one\ntwo\nthree\n"
+    assert corpus.manifest().splits["training"].bytes == 14
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7])  # of a unit: 66 units, 22, 10

@@ -482,6 +482,12 @@ def test_texts_of_a_table_or_saved_dataset_are_one_text():
         assert data.load() == "\n".join(text for text, _ in TEXTS)
 
 
+def test_rows_without_text_are_counted_on_stderr(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": null}\n{"other": 1}\n')
+    assert TextFile("a.jsonl", text_column="text").load() == "one"
+    assert capsys.readouterr().err == "warning: 2 of 3 rows have no text\n"
+
+
 @pytest.mark.parametrize("name", ["a.csv", "data/a.csv"])
 def test_absolute_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     table(name)

@@ -62,6 +62,23 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     assert "not fitted, as no word is in two texts" in out
 
 
+def test_cut_texts_are_counted_on_stderr(make, tmp_path, capsys):
+    rows = [("good " * 13, "5"), ("bad " * 12, "1"), ("bad " * 50, "3")]  # 3 stars: no class
+    run = Run.create(make(rows, seeds=1, steps=1), tmp_path / "run")
+    run.train()
+    run.evaluate("validation")
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: 1 of 2 {split} texts are longer than the model's context, 12 tokens, and cut"
+        for split in ("training", "validation")
+    ]
+
+
+def test_mean_scores_leave_out_classes_without_texts(capsys):
+    confusions = classifier.print_classes("", ["a", "b", "c"], np.array([0, 2]), np.array([0, 2]))
+    assert re.search(r"macro avg +1.00 +1.00 +1.00", capsys.readouterr().out)
+    assert confusions.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 1]]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Return a trained run by name; each is trained once."""

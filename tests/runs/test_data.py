@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.corpora import write_corpus
 from tests.helpers.runs import GENERATOR, varied
-from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
+from tlite.data import Corpus, Example, LabelledText, Shakespeare, TextFile
 from tlite.experiment import ClassifierExperiment, Pretrained, Pretraining, TranslatorExperiment
 from tlite.runs import Run, run_class
 from tlite.runs.study import resolve_all
@@ -108,6 +108,22 @@ def test_an_invalid_data_class_is_an_error(experiment, data, missing, without_ty
     assert f"OwnText has no {missing}" in complaint(lacking.resolve)
     wrong = dataclasses.replace(experiment, data=data).resolve()
     assert re.search("int|tuple", complaint(run_class(wrong).load_data, wrong))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnLabel:
+    label: int
+    classes = "a", "b"
+
+    def examples(self, split):
+        return [Example("text", "a", None), Example("text", "b", self.label)]
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_is_no_class_is_an_error(label, without_type_checks):
+    experiment = ClassifierExperiment("x", OwnLabel(label))
+    message = complaint(run_class(experiment).load_data, experiment)
+    assert message.startswith(f"the label of 'text' is {label}: it must be None or the index")
 
 
 def test_paths_of_all_inputs_become_absolute(here):

@@ -13,10 +13,10 @@ def tfidf_logistic_regression(texts: Sequence[str], labels: Sequence[int]):
     """Return a scikit-learn pipeline fitted to texts and labels.
 
     Features are words and bigrams that occur in at least two texts, weighted by
-    (1 + log count) * log(N / document frequency) and scaled to length 1. C, the inverse strength of
-    the L2 penalty, is the value in `C_VALUES` with the best accuracy on a stratified fifth of the
-    texts, on which the final fit is trained too; 3 if a class has fewer than two texts, or the
-    fifth fewer texts than classes.
+    (1 + log count) * (1 + log((1 + N) / (1 + document frequency))) and scaled to length 1. C, the
+    inverse strength of the L2 penalty, is the value in `C_VALUES` with the best accuracy on a
+    stratified fifth of the texts, on which the final fit is trained too; 3 if a class has fewer
+    than two texts, or the fifth fewer texts than classes.
 
     Raises:
         ValueError: no word occurs in two texts.

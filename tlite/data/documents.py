@@ -129,10 +129,10 @@ def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
 
     Args:
         num_bytes: about this many bytes of the training split, from the beginnings of up to 16
-            evenly spaced units; None: all texts of both splits.
+            evenly spaced units; None: all texts of both splits, rows with newlines between them.
     """
     if num_bytes is None:
-        yield from (chunk.text for unit in units for chunk in unit.read())
+        yield from (end_by_newline(chunk).text for unit in units for chunk in unit.read())
         return
     units = [unit for unit in units if unit.has_training]
     number = min(len(units), SAMPLED_UNITS)
@@ -144,6 +144,15 @@ def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
                 remaining -= len(chunk.text.encode())
             if remaining <= 0:
                 break
+
+
+def end_by_newline(chunk: Chunk) -> Chunk:
+    """Return the chunk, with a newline after a row: the separator if there is no end token.
+
+    The last chunk of a text file is empty, and stays so.
+    """
+    is_end_of_row = chunk.ends and chunk.text and not chunk.text.endswith("\n")
+    return chunk._replace(text=chunk.text + "\n") if is_end_of_row else chunk
 
 
 def split_documents(texts: Iterable[str], fraction: float) -> Iterator[Chunk]:

@@ -39,6 +39,7 @@ from tlite.data.documents import (
     Chunk,
     Source,
     Unit,
+    end_by_newline,
     list_units,
     sample_texts,
     source_fingerprint,
@@ -87,7 +88,7 @@ def prepare(
         manifest = read_manifest(work)
         totals = progress["totals"]
         writers = {split: SplitWriter(work, split, manifest, totals[split]) for split in totals}
-        _encode(units, load_encoder(manifest.tokenizer), writers, work / PROGRESS, progress)
+        _encode(units, manifest, writers, work / PROGRESS, progress)
         splits = {split: w.describe() for split, w in writers.items() if w.totals["tokens"]}
         if source.validation_fraction and "validation" not in splits:
             shutil.rmtree(work)  # another fraction is another command
@@ -192,16 +193,18 @@ class SplitWriter:
 
 def _encode(
     units: Sequence[Unit],
-    encode: Encode,
+    manifest: Manifest,
     writers: dict[str, SplitWriter],
     path: Path,
     progress: dict[str, Any],
 ) -> None:
     """Append the tokens of the remaining units to the files, and print the progress."""
-    done, number = progress["units"], len(units)
+    done, number, encode = progress["units"], len(units), load_encoder(manifest.tokenizer)
     try:
         for unit in units[done:]:
-            for batch in _batches(unit.read()):
+            chunks = unit.read()
+            chunks = map(end_by_newline, chunks) if manifest.end_id is None else chunks
+            for batch in _batches(chunks):
                 for chunk, ids in zip(batch, encode(batch), strict=True):
                     writers[chunk.split].add(chunk, ids)
                 for writer in writers.values():

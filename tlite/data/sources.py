@@ -81,8 +81,10 @@ class TextFile:
         if not self._is_table:
             return read_text(find(self.path))
         table = TableData(path=self.path).with_splits()  # only the training split of several
-        texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
-        return "\n".join(filter(str.strip, texts))
+        rows = [text for (text,) in table.cells(table.training[0], self.text_column or "text")]
+        if empty := len(rows) - len(texts := list(filter(str.strip, rows))):
+            print(f"warning: {empty:,} of {len(rows):,} rows have no text", file=sys.stderr)
+        return "\n".join(texts)
 
     @property
     def _is_table(self) -> bool:

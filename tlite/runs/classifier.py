@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+import tlite.distributed as distributed
 import tlite.functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
@@ -59,7 +60,15 @@ class ClassifierRun(ExamplesRun):
 
     @classmethod
     def read(cls, experiment: ClassifierExperiment, split: Split) -> Iterable[Example]:
-        return check_examples(experiment.data.examples(split), Example)
+        examples = check_examples(experiment.data.examples(split), Example)
+        number = len(experiment.data.classes)
+        for example in examples if isinstance(examples, list) else []:
+            if example.label is not None and not 0 <= example.label < number:
+                raise UserError(
+                    f"the label of {example.text!r:.60} is {example.label}: it must be None or the "
+                    f"index of one of the {number} classes"
+                )
+        return examples
 
     @classmethod
     def build(cls, experiment: ClassifierExperiment, data: tuple[Iterable, Iterable]) -> Built:
@@ -145,6 +154,12 @@ class ClassifierRun(ExamplesRun):
         models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
+    def print_summary(self) -> None:
+        """Print also how many training texts are cut."""
+        super().print_summary()
+        if distributed.is_process0():
+            warn_of_cut_texts(self.experiment, self.tokenizer, self.built.train, "training")
+
     def print_report(self, means, parameters, step) -> None:
         """Print the accuracies of the model and the baseline, and draw the learning curves."""
         accuracy = spread(100 * means["accuracy"], ".1f")
@@ -165,6 +180,7 @@ class ClassifierRun(ExamplesRun):
         self.check_replica(replica)
         number, ensemble = self.experiment.training.seeds, self.ensemble_name(replica)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
+        warn_of_cut_texts(self.experiment, self.tokenizer, examples, split)
         by_replica, step = self.predict([e.text for e in examples], checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (labelled := labels >= 0).any():
@@ -327,6 +343,16 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
     return rows
 
 
+def warn_of_cut_texts(experiment, tokenizer: Tokenizer, examples: Any, split: str) -> None:
+    """Warn of texts with a class that are longer than the model's input; not of streamed ones."""
+    if not isinstance(examples, list):
+        return
+    texts = [example.text for example in examples if example.label is not None]
+    if number := sum(are_cut(experiment, tokenizer, texts)):
+        message = f"{number:,} of {len(texts):,} {split} texts are longer than the model's context"
+        print(f"warning: {message}, {experiment.model.context} tokens, and cut", file=sys.stderr)
+
+
 def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
     """Return True for each text that is longer than the model's input."""
     context, max_sentences = experiment.model.context, experiment.sentences
@@ -366,14 +392,17 @@ def print_ensemble(name: str, probabilities: Float[np.ndarray, "M N C"], labels)
 
 
 def print_classes(label: str, classes: list[str], labels, predicted) -> np.ndarray:
-    """Print precision, recall and F1 of each class; print and return the confusion matrix."""
+    """Print precision, recall and F1 of each class; print and return the confusion matrix.
+
+    The scores are of the classes that are true or predicted for some text, as are their means.
+    """
     from sklearn.metrics import classification_report, confusion_matrix
 
-    ids, names = list(range(len(classes))), classes
+    ids, names = range(len(classes)), [classes[i] for i in np.union1d(labels, predicted)]
     print(f"\nscores by class{label}")
-    show(classification_report(labels, predicted, labels=ids, target_names=names, zero_division=0))
+    show(classification_report(labels, predicted, target_names=names, zero_division=0))
     print(f"confusions{label}: rows are true classes, columns predicted ones")
-    confusions = confusion_matrix(labels, predicted, labels=ids)
+    confusions = confusion_matrix(labels, predicted, labels=[*ids])
     width = max(*map(len, classes), 6) + 2
     rows = zip(classes, confusions, strict=True)
     for cells in (["", *classes], *([name, *map("{:,}".format, row)] for name, row in rows)):
