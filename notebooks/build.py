@@ -36,7 +36,7 @@ def build(path: Path) -> Path:
     notebook = read_source(path)
     NotebookClient(
         notebook,
-        timeout=600,
+        timeout=1200,
         resources={"metadata": {"path": FOLDER}},
         extra_arguments=["--IPKernelApp.log_level=ERROR"],
     ).execute()
