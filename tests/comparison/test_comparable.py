@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run
+from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, MASKED, TRANSLATOR, fake_run
 from tests.helpers.runs import varied
 from tlite.comparison.comparable import (
     METRICS,
@@ -39,6 +39,7 @@ BY_LOSS = varied(TRANSLATOR, best_metric="loss")
     [
         ([GENERATOR, GENERATOR], "loss"),
         ([varied(GENERATOR, best_metric="accuracy")] * 2, "accuracy"),
+        ([varied(MASKED, best_metric="accuracy")] * 2, "accuracy"),
         ([GENERATOR, (GENERATOR, OTHER_TOKENS)], "bits_per_byte"),
         ([varied(GENERATOR, ema=0.9, best_metric="ema_loss")] * 2, "ema_loss"),
         ([CLASSIFIER, (CLASSIFIER, OTHER_TOKENS)], "accuracy"),
@@ -72,6 +73,10 @@ DIFFERENTLY_MEASURED = {
     "validation_fraction is 0.2 and 0.05": with_data(
         GENERATOR, TEXT, replace(TEXT, validation_fraction=0.2)
     ),
+    "validation_fraction is 0.3 and 0.05": with_data(
+        MASKED, TEXT, replace(TEXT, validation_fraction=0.3)
+    ),
+    "the tokenizer is v and t": (MASKED, (MASKED, {"tokens": "v"})),  # it has no bits per byte
     "validation_tokens is 200 and 100": with_data(
         GENERATOR, *(Corpus("c", validation_tokens=number) for number in (100, 200))
     ),

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, fake_study
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, MASKED, TRANSLATOR, fake_run, fake_study
 from tests.helpers.runs import varied
 from tlite.comparison.comparable import METRICS
 from tlite.comparison.results import compare_runs, decimals
@@ -99,6 +99,10 @@ INTERVALS = [  # experiment, standard deviation of a run's own text noise, shift
     (
         "b vs a: worse, difference ... nats, 95 % CI [...] (5 and 5 seeds, 20 blocks)",
         (varied(FIVE, seed=20), 0.1, 0.5),
+    ),
+    (
+        "b vs a: worse, difference ... nats, 95 % CI [...] (5 paired seeds, 20 blocks)",
+        (varied(MASKED, seeds=5), 0.1, 0.5),
     ),
     (
         "b vs a: better, difference ... BLEU, 95 % CI [...] (5 paired seeds, 400 pairs)",

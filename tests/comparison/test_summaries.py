@@ -1,7 +1,7 @@
 """Rows of a comparison: labels, validations, progress, failures and costs of runs."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, RATE, TRANSLATOR, fake_run, fake_study
+from tests.helpers.fake_runs import (
+    CLASSIFIER,
+    GENERATOR,
+    MASKED,
+    RATE,
+    TRANSLATOR,
+    fake_run,
+    fake_study,
+)
 from tests.helpers.runs import varied
 from tlite import models as M
 from tlite.comparison.comparable import METRICS
-from tlite.comparison.flops import flops_of_generator
+from tlite.comparison.flops import base_kind, flops_of_generator
 from tlite.comparison.summaries import read_summaries, shares_initial_values
 from tlite.config import to_dict
+from tlite.experiment import ClassifierExperiment, TranslatorExperiment
 from tlite.models.low_rank import LowRank
 from tlite.models.parameters import named_arrays
 from tlite.training import ParameterGroup
@@ -239,6 +248,30 @@ def test_a_batch_of_a_translator_counts_tokens(tmp_path, embeddings):
     number, tokens, flops = cost(tmp_path, experiment)
     tables = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
     assert (tokens, flops) == (100, 100 * 6 * (number - tables))
+
+
+@dataclass(frozen=True)
+class MyClassifier(ClassifierExperiment):
+    """A class of the user's."""
+
+
+@dataclass(frozen=True)
+class MyTranslator(TranslatorExperiment):
+    """A class of the user's."""
+
+
+def test_a_subclass_costs_what_its_base_does(tmp_path):
+    subclasses = [
+        (GENERATOR, MASKED),
+        (CLASSIFIER, MyClassifier(**vars(CLASSIFIER))),
+        (TRANSLATOR, MyTranslator(**vars(TRANSLATOR))),
+    ]
+    for base, experiment in subclasses:
+        folders = [fake_run(tmp_path / type(e).__name__, e) for e in (base, experiment)]
+        expected, run = read(*folders)
+        assert run.experiment["kind"] == type(experiment).__name__
+        assert base_kind(run.experiment) == expected.experiment["kind"] == type(base).__name__
+        assert run.tokens_per_step == expected.tokens_per_step
 
 
 def test_parameters_of_user_code_are_read_from_a_checkpoint(tmp_path):

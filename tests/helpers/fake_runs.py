@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.masked_language_model import MaskedExperiment
 from tlite.config import to_dict
 from tlite.data import BuiltinText, CopyTask, SyntheticReviews
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.models import ClassifierConfig, GeneratorConfig, MaskedConfig, Seq2SeqConfig
 from tlite.training import TrainingConfig
 from tlite.training.metrics import save_example_scores, summarize_seeds
 from tlite.training.run_dir import METRICS
@@ -21,6 +22,12 @@ GENERATOR = GeneratorExperiment(
     "fake",
     BuiltinText(),
     GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=2),
+    TRAINING,
+)
+MASKED = MaskedExperiment(  # a class that is not tlite's
+    "fake",
+    BuiltinText(),
+    MaskedConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=2),
     TRAINING,
 )
 CLASSIFIER = ClassifierExperiment(

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tlite.comparison.flops import CLASSIFIER, GENERATOR
+from tlite.comparison.flops import CLASSIFIER, GENERATOR, base_kind
 from tlite.comparison.summaries import Metric, RunSummary
 from tlite.errors import UserError
 
@@ -71,12 +71,14 @@ def _measurement(
         truncates: True if any of the models cuts pairs of texts to its context.
     """
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
-    metric = experiment["training"]["best_metric"]
+    base, metric = base_kind(experiment), experiment["training"]["best_metric"]
     settings = {"the experiment": kind} | data | {"best_metric": metric}
-    if kind == CLASSIFIER:
+    if base == CLASSIFIER:
         return settings | {"labels": source.get("labels")}
-    if kind == GENERATOR:
+    if base == GENERATOR:
         settings |= {n: source.get(n) for n in ("validation_fraction", "validation_tokens")}
+        if kind != GENERATOR:  # a user's class, which may have no bits per byte
+            settings["the tokenizer"] = tokenizer
         if source["kind"] == "Corpus":
             return settings | {"context": model["context"]}  # of the windows that are scored
         # Runs that start from a pretrained model split the tokens of a text.
@@ -98,7 +100,7 @@ def _shorten(value: Any) -> str:
 def warnings(runs: Sequence[RunSummary]) -> list[str]:
     """Return limits of the comparison, a sentence each."""
     warnings, experiments = [], [run.experiment for run in runs]
-    if experiments[0]["kind"] == GENERATOR:
+    if base_kind(experiments[0]) == GENERATOR:
         if len({experiment["model"]["context"] for experiment in experiments}) > 1:
             warnings.append("the contexts differ: a longer one sees more before each token")
         if len(set(map(_tokenizer, runs))) > 1:

@@ -16,6 +16,19 @@ LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside
 GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args__)
 
 
+def base_kind(experiment: Mapping[str, Any]) -> str:
+    """Return the class of tlite's that an experiment has, or that a user's class is derived from.
+
+    It follows from the fields, so that no user code runs.
+
+    Args:
+        experiment: result of `experiment_fields`.
+    """
+    if "bleu_sentences" in experiment:
+        return TRANSLATOR
+    return CLASSIFIER if "sentences" in experiment else GENERATOR
+
+
 def flops_per_token(
     model: Mapping[str, Any],
     sizes: Mapping[str, int],
@@ -35,7 +48,7 @@ def flops_per_token(
     Args:
         model: its config's fields.
         sizes: parameters by name of the array.
-        kind: of its experiment.
+        kind: `base_kind` of its experiment.
         no_gradient: names of the frozen arrays (`without_gradient`).
     """
     tied = kind != CLASSIFIER and not any(name.startswith("head.") for name in sizes)

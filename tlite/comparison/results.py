@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tlite.comparison.blocks import PairedScores, pair_scores, population_phrase
 from tlite.comparison.comparable import common_metric, differing_fields, warnings
-from tlite.comparison.flops import GENERATOR, TRANSLATOR
+from tlite.comparison.flops import GENERATOR, TRANSLATOR, base_kind
 from tlite.comparison.speedup import Entry, Match, fixed_decay_notes, speedups
 from tlite.comparison.statistics import Difference, difference, holm
 from tlite.comparison.summaries import (
@@ -108,7 +108,7 @@ def _difference(
         return None
     scores, pairs, scale = read_example_scores(run.folder), None, metric.scale
     if scores and reference_scores and (scores.step, reference_scores.step) == steps:
-        contiguous = run.experiment["kind"] == GENERATOR
+        contiguous = base_kind(run.experiment) == GENERATOR
         if pairs := pair_scores(scores, reference_scores, metric.name, contiguous=contiguous):
             pairs = PairedScores(scale * pairs.run, scale * pairs.reference, pairs.block)
     values = [r.values(metric, s) for r, s in zip((run, reference), steps, strict=True)]
@@ -202,7 +202,7 @@ def _interval_notes(
 
 
 def _example_noun(run: RunSummary) -> str:
-    return EXAMPLE_NOUNS.get(run.experiment["kind"], "texts")
+    return EXAMPLE_NOUNS.get(base_kind(run.experiment), "texts")
 
 
 def _progress_note(run: RunSummary, metric: Metric) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tlite.comparison.blocks import have_same_examples, score_tables, sums_and_counts
-from tlite.comparison.flops import GENERATOR
+from tlite.comparison.flops import GENERATOR, base_kind
 from tlite.comparison.statistics import variance
 from tlite.comparison.summaries import Metric, RunSummary, shares_initial_values
 from tlite.errors import UserError
@@ -241,7 +241,7 @@ def scores_by_block(
         pairs.append(sums_and_counts(scores, metric.name))
         if pairs[-1][0] is None:
             raise UserError(f"{run.label} has no {metric.name} of each example")
-    contiguous = runs[0].experiment["kind"] == GENERATOR
+    contiguous = base_kind(runs[0].experiment) == GENERATOR
     if not have_same_examples(pairs, contiguous=contiguous):
         raise UserError("the runs were validated on different examples")
     tables = score_tables(pairs, contiguous=contiguous)

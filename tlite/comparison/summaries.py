@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from tlite.comparison.flops import (
     TRANSLATOR,
+    base_kind,
     flops_per_token,
     parameter_shapes,
     without_gradient,
@@ -237,7 +238,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             shapes = _saved_shapes(folder / "checkpoints")
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
-    model, kind = experiment["model"], experiment["kind"]
+    model, kind = experiment["model"], base_kind(experiment)
     tokens = training.batch_size * training.gradient_accumulation_steps
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)

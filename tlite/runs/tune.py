@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 import tlite.distributed as distributed
-from tlite.comparison.flops import GENERATOR
+from tlite.comparison.flops import GENERATOR, base_kind
 from tlite.comparison.halving import losses_by_example, rungs, survivors
 from tlite.comparison.search_space import (
     Change,
@@ -389,7 +389,7 @@ def decide_rung(
     """Choose the trials to train further; append a line for each trial to the ledger."""
     scores = {t.name: read_example_scores(tuning.folder / t.run) for t in trials}
     scores = {name: s for name, s in scores.items() if s is not None and name not in failures}
-    kind = experiment_fields(trials[0].experiment)["kind"]
+    kind = base_kind(experiment_fields(trials[0].experiment))
     losses = losses_by_example(scores, contiguous=kind == GENERATOR)
     kept = survivors(losses, num_kept(tuning, rung))
     lines = []
