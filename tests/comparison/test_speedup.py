@@ -101,6 +101,28 @@ def test_runs_at_several_budgets_give_a_speedup(tmp_path):
         compare_runs([*folders, *again], match="steps")
 
 
+@pytest.mark.parametrize("stopped", ["base", "wide"])
+def test_a_run_that_patience_ends_counts_its_own_steps(tmp_path, stopped):
+    rng, folders = np.random.default_rng(4), []
+    for name, width, factor, budgets in (("base", 8, 1.0, (40,)), ("wide", 16, 1.6, (10, 20, 40))):
+        for steps in budgets:
+            is_stopped = name == stopped and steps == 40
+            experiment = varied(
+                GENERATOR,
+                width=width,
+                steps=80 if is_stopped else steps,
+                evaluate_every=10 if is_stopped else steps,
+                patience=3,
+            )
+            # Negative losses rise from validation to validation (`metrics_lines`).
+            losses = loss(50 * factor * steps) - 10 + rng.normal(0, 0.02, (3, 200))
+            folder = tmp_path / f"{name}{steps}"
+            folders.append(fake_run(folder, experiment, until=steps, examples=losses))
+    base, wide = compare_runs(folders, match="steps").speedups
+    assert [*base.budgets, *wide.budgets] == [40, 10, 20, 40]
+    assert wide.speedup.low < 1.6 < wide.speedup.high
+
+
 def test_a_schedule_that_does_not_know_the_budget_is_noted(tmp_path):
     schedules = {"cosine": "cosine", "line": optax.linear_schedule(1.0, 0.0, 40)}
     variants = {name: ({"schedule": schedule}, 1.0) for name, schedule in schedules.items()}

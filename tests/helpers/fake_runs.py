@@ -83,7 +83,7 @@ def fake_run(
     if examples is not None:
         final = examples.mean(1)
         sums = {training.best_metric: examples, "count": np.ones_like(examples)}
-        save_example_scores(folder, training.steps, sums)
+        save_example_scores(folder, training.steps if until is None else until, sums)
     if final is None:
         final = np.linspace(1.0, 1.1, training.seeds)
     lines = [

@@ -155,7 +155,7 @@ class Entry(NamedTuple):
     label: str
     """Label of the run with the largest budget."""
     budgets: dict[int, float]
-    """Mean final loss by number of steps."""
+    """Mean final loss by number of steps that were made; patience may end a run early."""
     speedup: Speedup | None
     """None for the reference, and for runs with a single budget or seed."""
 
@@ -193,7 +193,7 @@ def speedups(
             result = speedup(
                 by_budget,
                 scores[id(base_run)],
-                base_run.training.steps,
+                base_run.step,
                 relative_cost=cost_of_step(run, match) / cost_of_step(base_run, match),
                 paired=is_paired(run, base_run),
             )
@@ -203,12 +203,12 @@ def speedups(
 
 
 def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
-    """Return groups of runs whose experiments differ in the number of steps only, by that.
+    """Return groups of runs whose experiments differ in the number of steps only, by last step.
 
     They may also be validated and saved at other steps.
 
     Raises:
-        UserError: two runs have the same experiment.
+        UserError: two runs have the same experiment and last step.
     """
     groups: dict[str, dict[int, RunSummary]] = {}
     for run in runs:
@@ -216,12 +216,12 @@ def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
         rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
         key = json.dumps(rest, sort_keys=True)
         group = groups.setdefault(key, {})
-        if other := group.get(run.training.steps):
+        if other := group.get(run.step):
             raise UserError(
-                f"{other.folder} and {run.folder} have the same experiment, seeds and number of "
-                "steps: name one of them"
+                f"{other.folder} and {run.folder} have the same experiment, seeds and last step, "
+                f"{run.step:,}: name one of them"
             )
-        group[run.training.steps] = run
+        group[run.step] = run
     return [dict(sorted(group.items())) for group in groups.values()]
 
 
