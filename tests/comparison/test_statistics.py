@@ -81,9 +81,26 @@ def test_parts_are_t_intervals_over_seeds_and_over_examples(table):
         expected = stats.t.ppf(0.975, len(means) - 1) * error
         assert half == pytest.approx(expected, rel=1e-6, abs=1e-8)
         assert result.half_width >= half
+    error = np.sqrt(table.var(0, ddof=1).mean() / table.size)
+    expected = stats.t.ppf(0.975, table.size - table.shape[1]) * error
+    within = result.variance.half_widths.within_examples
+    assert within == pytest.approx(expected, rel=1e-6, abs=1e-8)
+    assert result.half_width >= within * (1 - 1e-9) or within < 1e-8
     if result.half_width:
         assert result.significant == (abs(result.mean) > result.half_width)
         assert result.significant == (result.p < 0.05)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scores_that_vary_have_an_interval_if_their_means_are_equal(groups):
+    """Two classifiers always predict one class, each another one; half of the texts have either."""
+    table = np.repeat(np.eye(2), 20, axis=1)
+    result = variance(*[table] * groups)
+    assert result.seeds == result.total == 0
+    # 80 scores of variance 1/4, of which 40 means of examples are estimated, for each group
+    expected = stats.t.ppf(0.975, 40 * groups) * np.sqrt(groups * 0.25 / 40)
+    assert result.half_width == pytest.approx(expected)
+    assert result.p_value(1.5 * expected) < 0.05 < result.p_value(0.9 * expected)
 
 
 def test_total_and_dof_are_those_of_the_two_way_layout():

@@ -33,6 +33,8 @@ class HalfWidths(NamedTuple):
     """Over new seeds on the same examples."""
     examples: Number
     """Over new examples with the same seeds."""
+    within_examples: Number
+    """Over seeds that are new for each example."""
 
 
 class Variance(NamedTuple):
@@ -44,12 +46,15 @@ class Variance(NamedTuple):
     """Over new examples with the same seeds; 0 where the scores of examples are unknown."""
     residual: Number
     """Of seed and example together; both of the above contain it."""
+    within_examples: Number
+    """Over seeds that are new for each example; 0 only if all seeds have the same scores."""
     one_seed: Number
     """`seeds` if there were a single seed."""
     dof: Number
     """Degrees of freedom of `total`."""
     seeds_dof: Number
     examples_dof: Number
+    within_examples_dof: Number
 
     @property
     def total(self) -> Number:
@@ -66,9 +71,11 @@ class Variance(NamedTuple):
         """Half-width of the 95 % interval: the largest of `half_widths`.
 
         With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds is
-        large and its estimate small by chance. 0 lies outside of the widest if and only if all
-        three tests reject it (an intersection-union test: Berger 1982, "Multiparameter hypothesis
-        testing and acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
+        large and its estimate small by chance. That within examples is the widest where seeds and
+        examples have nearly equal means of scores that vary, as classifiers that always predict one
+        class, each another one. 0 lies outside of the widest if and only if all four tests reject
+        it (an intersection-union test: Berger 1982, "Multiparameter hypothesis testing and
+        acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
         """
         return reduce(np.maximum, self.half_widths)
 
@@ -81,7 +88,7 @@ class Variance(NamedTuple):
     def _intervals(self) -> list[tuple[Number, Number]]:
         """Variance and degrees of freedom of each of the t intervals."""
         alone = (self.seeds, self.seeds_dof), (self.examples, self.examples_dof)
-        return [(self.total, self.dof), *alone]
+        return [(self.total, self.dof), *alone, (self.within_examples, self.within_examples_dof)]
 
 
 def variance(*groups: Float[np.ndarray, "*studies _ N"]) -> Variance:
@@ -100,27 +107,34 @@ def variance(*groups: Float[np.ndarray, "*studies _ N"]) -> Variance:
         (S N v)^2 / f = MS_seeds^2 / (S - 1) + MS_examples^2 / (N - 1)
                         + MS_residual^2 / ((S - 1) (N - 1))
 
-    are at least min(S - 1, N - 1). Runs paired by seed are one group, run minus reference. Runs of
-    independent seeds are two: seeds and residual are of each group, examples of their sum. With
-    N = 1 it is the variance of the paired t interval (Student 1908), or of Welch's (1947).
+    are at least min(S - 1, N - 1). Seeds that are new for each example would give the variance
+
+        (MS_seeds + (N - 1) MS_residual) / N / (S N),   f = (S - 1) N.
+
+    Runs paired by seed are one group, run minus reference. Runs of independent seeds are two: seeds
+    and residual are of each group, examples of their sum. With N = 1 it is the variance of the
+    paired t interval (Student 1908), or of Welch's (1947).
     """
-    seeds, residuals = zip(*map(_seeds_and_residual, groups), strict=True)
+    seeds, residuals, within = zip(*map(_variances_of_group, groups), strict=True)
     means, number = sum(group.mean(-2) for group in groups), groups[0].shape[-1]
     examples = [(_variance(means) / number, number - 1)] if number > 1 else []
-    sums = [sum(v for v, _ in terms) for terms in (seeds, examples, residuals)]
+    sums = [sum(v for v, _ in terms) for terms in (seeds, examples, residuals, within)]
     one_seed, seeds_dof = sum(v * (dof + 1) for v, dof in seeds), satterthwaite(sums[0], seeds)
-    result = Variance(*sums, one_seed, 0.0, seeds_dof, max(number - 1, 1))
+    within_dof = satterthwaite(sums[3], within)
+    result = Variance(*sums, one_seed, 0.0, seeds_dof, max(number - 1, 1), within_dof)
     return result._replace(dof=satterthwaite(result.total, [*seeds, *examples], residuals))
 
 
-def _seeds_and_residual(group: Float[np.ndarray, "*studies S N"]) -> list[tuple[Number, int]]:
-    """MS_seeds / (S N) and MS_residual / (S N) of `variance`, each with its degrees of freedom."""
+def _variances_of_group(group: Float[np.ndarray, "*studies S N"]) -> list[tuple[Number, int]]:
+    """Variances of seeds, residual and within examples, each with its degrees of freedom."""
     seeds, examples = group.shape[-2:]
     centred = group - group.mean(-1, keepdims=True)
     squares = ((centred - centred.mean(-2, keepdims=True)) ** 2).sum((-2, -1))
     dof = (seeds - 1) * (examples - 1)
     residual = squares / (max(dof, 1) * seeds * examples)
-    return [(_variance(group.mean(-1)) / seeds, seeds - 1), (residual, dof)]
+    by_seed = _variance(group.mean(-1)) / seeds
+    within = (by_seed + (examples - 1) * residual) / examples
+    return [(by_seed, seeds - 1), (residual, dof), (within, (seeds - 1) * examples)]
 
 
 def satterthwaite(
