@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from tests.helpers.functions import hinge, sign_momentum, triangle
+from tlite import functional as F
 from tlite.errors import UserError
 from tlite.training import ParameterGroup, TrainingConfig
 from tlite.training.probe import PARAMETERS, probe_init, probe_training
@@ -19,6 +20,7 @@ def probe(config):
     probe_init(config, {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in PARAMETERS.items()})
 
 
+SCALE = 1.0
 GOOD = [
     {"optimizer": sign_momentum},
     {"optimizer": optax.sgd},
@@ -40,6 +42,16 @@ GOOD = [
 @pytest.mark.parametrize("changes", GOOD, ids=lambda changes: next(iter(changes)))
 def test_functions_that_keep_their_contract_pass(changes):
     probe(TrainingConfig(**changes))
+
+
+def scaled(logits, targets):
+    return SCALE * F.token_cross_entropy(logits, targets)
+
+
+def test_a_loss_may_read_another_value_in_a_second_run(monkeypatch):
+    probe(TrainingConfig(loss=scaled))
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    probe(TrainingConfig(loss=scaled))
 
 
 def growing_state(learning_rate):
