@@ -18,6 +18,7 @@ from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfi
 
 CONTEXT, V = 6, 11
 PROMPT = np.array([3, 1, 4, 1])
+TOKEN = 5
 
 
 def make_model(positions="learned", context=CONTEXT, **fields):
@@ -194,6 +195,24 @@ def test_one_compilation_serves_all_temperatures(model):
         draw(watching, prompt, seed=seed, sampler=sampler)
         compiled = compiled or calls.count((1, CONTEXT))
     assert calls.count((1, CONTEXT)) == compiled > 0
+
+
+def test_a_sampler_and_a_tap_read_the_present_values_of_variables(model, monkeypatch):
+    strength = 0.0
+
+    def constant(rng, logits):
+        return jnp.full(logits.shape[:-1], TOKEN)
+
+    def steer(name, value, positions):
+        return value + strength * jax.nn.one_hot(7, V) if name == "logits" else value
+
+    first = draw(model, sampler=F.greedy, tap=steer)
+    assert (draw(model, sampler=constant) == 5).all()
+    strength = 1e6
+    monkeypatch.setitem(globals(), "TOKEN", 2)
+    assert (first != 7).any()
+    assert (draw(model, sampler=F.greedy, tap=steer) == 7).all()
+    assert (draw(model, sampler=constant) == 2).all()
 
 
 def test_a_sampler_may_take_the_tokens_of_the_window(model):

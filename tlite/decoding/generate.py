@@ -13,6 +13,7 @@ Nucleus sampling, with a vector added to a residual stream from position 20 of t
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ from tlite.config import check_size
 from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache
 from tlite.models.transformer import Transformer, list_blocks
+from tlite.user_code.library import closure_values
 
 PADDING = -1
 """Id that replaces a stop token and all tokens after it; no token has this id."""
@@ -52,6 +54,8 @@ def generate(
 
     Token i is `sampler(fold_in(rng, i), logits)`. Bind options of a sampler or a tap by
     `functools.partial`: calls with other floats or arrays then use the compiled program again.
+    Numbers and texts that the function itself reads from its module or its closure may change
+    between calls. Other values that it reads, such as arrays, are kept as they were when compiled.
 
     Args:
         sampler: function (rng, logits (..., V)) -> tokens (...): `functional.sample`, `greedy` or
@@ -131,20 +135,31 @@ class TracedPartial(partial):
     """A `functools.partial` as a pytree: `jit` traces its floats and arrays.
 
     The function and all other bound values are static and compared by value, so that a partial
-    made anew at each call compiles once.
+    made anew at each call compiles once. So are the numbers and texts that the function reads from
+    its module or its closure.
     """
 
     def tree_flatten(self):
         leaves, structure = jax.tree.flatten((self.args, self.keywords))
         constants = tuple(None if _is_traced(a) else a for a in leaves)
-        return [a for a in leaves if _is_traced(a)], (self.func, structure, constants)
+        static = self.func, structure, constants, _read_values(self.func)
+        return [a for a in leaves if _is_traced(a)], static
 
     @classmethod
     def tree_unflatten(cls, static, traced):
-        (function, structure, constants), traced = static, iter(traced)
+        (function, structure, constants, _), traced = static, iter(traced)
         leaves = [next(traced) if a is None else a for a in constants]
         args, keywords = jax.tree.unflatten(structure, leaves)
         return cls(function, *args, **keywords)
+
+
+def _read_values(function: Callable) -> tuple[tuple[str, str], ...]:
+    """Return the numbers and texts that a function itself reads from its module or its closure."""
+    if not isinstance(function, FunctionType):
+        return ()
+    read = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    values = (read | closure_values(function)).items()
+    return tuple((n, repr(v)) for n, v in values if isinstance(v, bool | int | float | str))
 
 
 def _is_traced(value) -> bool:
