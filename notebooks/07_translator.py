@@ -183,9 +183,9 @@ letters = weights[0, :-1, :-1]  # without [END], which is last on both sides
 attended = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), attended)[0, 1]
 print(f"correlation of the position written and the mean position attended to: {correlation:.2f}")
-pieces = [tokenizer.source.id_to_token(t) for t in source]
-written = [tokenizer.target.id_to_token(t) for t in target[1:]]
-axes = plot_attention(weights, written, pieces, each="decoder block")
+source_tokens = [tokenizer.source.id_to_token(t) for t in source]
+target_tokens = [tokenizer.target.id_to_token(t) for t in target[1:]]
+axes = plot_attention(weights, target_tokens, source_tokens, each="decoder block")
 plt.show()
 
 # %% [markdown]

@@ -10,19 +10,19 @@
 # ---
 
 # %% [markdown]
-# # A model in Hugging Face's format: write it, open it, look inside
+# # A model in Hugging Face's format: write, open and inspect it
 #
 # **Teaches** how to write and open a model in the format of Hugging Face's transformers, how to
-# find the heads in it that copy, and how to show by silencing them what they are good for.
+# find the heads in it that copy, and how to measure the loss without them.
 # **Needs** [notebook 8](08_inside.ipynb), and the extra `text`; nothing is downloaded.
 #
 # `tlite.load` opens a folder or a hub name of transformers. What is opened is a model like any
-# other of tlite: every value inside has a name, and every tool works on it.
+# other of tlite: every intermediate value has a name, and every tool works on it.
 #
 # The model here is a small one of GPT-2's architecture, trained below to copy, and
 # written as a folder of transformers. To look into a published model instead, put its name into the
-# next cell: the rest of the notebook reads sizes and heads from the model that is opened. What the
-# text says of results is said of the small model.
+# next cell: the rest of the notebook reads sizes and heads from the model that is opened. The
+# results in the text are those of the small model.
 
 # %%
 import os
@@ -155,15 +155,15 @@ print(f"previous token: block {first_block}, head {first_head}, {previous.max():
 # %% [markdown]
 # ## A capture
 #
-# `run(..., capture=...)` gives the logits and the values that are named. Below is where that head
-# looks: in the second round it is one place right of the earlier copy.
+# `run(..., capture=...)` returns the logits and the named values. The picture shows the attention
+# of that head: in the second round it is one position right of the earlier copy.
 
 # %%
 text = twice[0]
 labels = [tokenizer.decode([token]) for token in np.asarray(text)]
-place = f"blocks.{block}.attention.weights"
-logits, captured = run(model, text, capture=place)
-weights = np.asarray(captured[place])[head]
+name = f"blocks.{block}.attention.weights"
+logits, captured = run(model, text, capture=name)
+weights = np.asarray(captured[name])[head]
 plot_attention(weights[None], labels, title=f"block {block}, head {head}")
 plt.show()
 print(f"largest difference {jnp.abs(logits - model(text)).max():.0e}")  # a capture changes nothing
@@ -177,14 +177,14 @@ followed = np.asarray(text)[np.maximum(attended - 1, 0)] == np.asarray(text)[HAL
 print(f"after the same token: {followed.mean():.0%} of the second round")
 
 # %% [markdown]
-# ## What it is good for
+# ## The loss without these heads
 #
 # The loss of each token, over both rounds. The first round can't be known, so the loss is about
 # what guessing costs or more; in the second it falls.
 
 # %%
 loss = jax.jit(lambda logits: F.token_cross_entropy(logits[:, :-1], twice[:, 1:]))
-whole = np.asarray(loss(model(twice))).mean(0)
+losses = np.asarray(loss(model(twice))).mean(0)
 
 # %% [markdown]
 # Now the same with every head silenced whose induction score is above 0.3. An edit is a function of
@@ -199,18 +199,18 @@ def silence(block):
 
 copying = np.flatnonzero((induction > 0.3).any(1))
 edit = {f"blocks.{index}.attention.heads": silence(index) for index in copying}
-without = np.asarray(loss(run(model, twice, edit=edit)[0])).mean(0)
+losses_without = np.asarray(loss(run(model, twice, edit=edit)[0])).mean(0)
 
 _, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.plot(np.arange(1, 2 * HALF), whole, label="as it is")
-axes.plot(np.arange(1, 2 * HALF), without, label=f"without {(induction > 0.3).sum()} heads")
+axes.plot(np.arange(1, 2 * HALF), losses, label="as it is")
+axes.plot(np.arange(1, 2 * HALF), losses_without, label=f"without {(induction > 0.3).sum()} heads")
 axes.set(xlabel="tokens seen", ylabel="loss (nats per token)")
 axes.axvline(HALF, color="0.7")
 axes.legend()
 axes.grid(alpha=0.3)
 plt.show()
 
-rounds = [(values[: HALF - 1].mean(), values[HALF:].mean()) for values in (whole, without)]
+rounds = [(values[: HALF - 1].mean(), values[HALF:].mean()) for values in (losses, losses_without)]
 for name, (first_round, second_round) in zip(("as it is", "without"), rounds, strict=True):
     print(f"{name}: first round {first_round:.2f}, second {second_round:.2f}")
 
@@ -222,8 +222,8 @@ for name, (first_round, second_round) in zip(("as it is", "without"), rounds, st
 
 # %%
 best, tokens = jax.device_get(jax.jit(logit_lens_top_k)(model, text))
-pieces = [[tokenizer.decode([token]) for token in row] for row in tokens[..., 0]]
-plot_top_of_lens(best[..., 0], pieces, labels)
+texts = [[tokenizer.decode([token]) for token in row] for row in tokens[..., 0]]
+plot_top_of_lens(best[..., 0], texts, labels)
 plt.show()
 right = (tokens[:, HALF:-1, 0] == np.asarray(text)[HALF + 1 :]).mean(-1)
 print("share of the second round that is right, by depth:", right.round(2))
