@@ -98,6 +98,15 @@ def test_differently_measured_runs_are_refused(tmp_path, difference, runs):
     assert message.partition("compared: ")[2] == difference
 
 
+def test_another_validation_part_of_user_data_is_refused(tmp_path):
+    runs = summaries(tmp_path, GENERATOR, GENERATOR)
+    for run, fraction in zip(runs, (0.1, 0.5), strict=True):
+        fields = {"validation_fraction": fraction}
+        data = {"kind": "class", "name": "Mine", "file": "mine.py", "sha256": {}, "fields": fields}
+        run.experiment["data"] = data
+    assert complaint(common_metric, runs).endswith("validation_fraction is 0.5 and 0.1")
+
+
 def test_limits_of_a_comparison_are_warnings(tmp_path):
     assert warnings(summaries(tmp_path, CLASSIFIER, (CLASSIFIER, OTHER_TOKENS))) == []
     generators = GENERATOR, varied(GENERATOR, context=4), (GENERATOR, OTHER_TOKENS)

@@ -73,10 +73,11 @@ def _measurement(
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
     base, metric = base_kind(experiment), experiment["training"]["best_metric"]
     settings = {"the experiment": kind} | data | {"best_metric": metric}
+    fields = source.get("fields", source)  # of a user's class
     if base == CLASSIFIER:
-        return settings | {"labels": source.get("labels")}
+        return settings | {"labels": fields.get("labels")}
     if base == GENERATOR:
-        settings |= {n: source.get(n) for n in ("validation_fraction", "validation_tokens")}
+        settings |= {n: fields.get(n) for n in ("validation_fraction", "validation_tokens")}
         if kind != GENERATOR:  # a user's class, which may have no bits per byte
             settings["the tokenizer"] = tokenizer
         if source["kind"] == "Corpus":
