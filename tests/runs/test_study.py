@@ -12,14 +12,32 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.runs import TEXTS, TRANSLATOR, interrupt, killed_at, labelled, stopped, varied
+from tests.helpers.runs import (
+    TEXTS,
+    TRANSLATOR,
+    interrupt,
+    killed_at,
+    labelled,
+    on_text,
+    stopped,
+    varied,
+)
 from tlite.comparison.study import Study, Variant, read_study
+from tlite.config import to_dict
 from tlite.data import LabelledText
 from tlite.errors import OutOfMemory, UserError
-from tlite.experiment import GeneratorExperiment, PairSubwords
+from tlite.experiment import GeneratorExperiment, PairSubwords, Pretrained, TokenizerFile
 from tlite.models import GeneratorConfig
+from tlite.pretrained.tokenizers import learn_bpe
 from tlite.runs import ClassifierRun, Run, run, study
-from tlite.runs.study import DatasetCache, resolve_precision, resume_study, start_study, train_study
+from tlite.runs.study import (
+    DatasetCache,
+    build_variant,
+    resolve_precision,
+    resume_study,
+    start_study,
+    train_study,
+)
 from tlite.runs.tune import read_tuning
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
@@ -251,6 +269,40 @@ def test_changed_data_of_a_finished_study_is_an_error(base, tmp_path, monkeypatc
     assert f"the data of {folder / 'smaller'} has changed" in message
     (tmp_path / "texts.jsonl").unlink()
     assert [variant.ended for variant in resume_study(folder).variants] == [True, True]
+
+
+def test_a_changed_tokenizer_file_of_a_study_is_an_error(tmp_path):
+    """Before a variant is trained, and if the experiment of the study is named again."""
+    pytest.importorskip("tokenizers")
+    text, file, folder = "the cat sat on the mat. " * 20, tmp_path / "a.json", tmp_path / "study"
+    learn_bpe([text], 262).save(file)
+    base = on_text(tmp_path / "text.txt", text, tokenizer=TokenizerFile(str(file)))
+    start_study(sizes(base), folder, DatasetCache())
+    assert start_study(sizes(base), folder, DatasetCache(), "auto").folder == folder
+    learn_bpe(["other words " * 40], 262).save(file)
+    expected = f"the data of {folder / 'smaller'} has changed: tokenizer.sha256 was "
+    assert complaint(resume_study, folder).startswith(expected)
+    assert complaint(train_study, sizes(base), folder, resume="auto").startswith(expected)
+
+
+def test_a_changed_pretrained_model_of_a_study_is_an_error(base, tmp_path, monkeypatch):
+    """Not if tuning has chosen another one; a study of an earlier version has no SHA-256 of it."""
+    build, model = DatasetCache.build, {"sha256": "a"}
+
+    def build_pretrained(datasets, experiment):
+        start = Pretrained("model", model["sha256"])
+        built = build(datasets, dataclasses.replace(experiment, init_from=None))
+        return built._replace(experiment=dataclasses.replace(built.experiment, init_from=start))
+
+    monkeypatch.setattr(DatasetCache, "build", build_pretrained)
+    datasets = DatasetCache()
+    variant, other = start_study(sizes(base), tmp_path / "study", datasets).variants
+    assert variant.sha256 == other.sha256 == {"init_from.sha256": "a"}
+    model["sha256"] = "b"
+    assert "init_from.sha256 was a" in complaint(build_variant, tmp_path, variant, datasets)
+    tuned = {"init_from": to_dict(Pretrained("other"))}
+    for fields in ({"tuned": tuned}, {"sha256": {}}):
+        build_variant(tmp_path, dataclasses.replace(variant, **fields), datasets)
 
 
 def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):

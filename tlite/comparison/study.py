@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tlite.config import from_dict, override
@@ -34,6 +34,8 @@ class Variant:
     tuned: dict | None = None
     """Values that tuning chose, by dotted field."""
     tuning_warnings: tuple[str, ...] = ()
+    sha256: dict = field(default_factory=dict)
+    """SHA-256 of the tokenizer's file and of the pretrained model, by the experiment's field."""
 
     def __post_init__(self):
         if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):

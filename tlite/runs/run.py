@@ -750,13 +750,16 @@ def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
 
 
 def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
-    """Raise a `UserError` that names the first difference of two fingerprints of data."""
+    """Raise a `UserError` that names the first difference of two fingerprints of data.
+
+    An entry that an earlier version of tlite did not save is not compared.
+    """
     fingerprint = json.loads(json.dumps(fingerprint))
-    for name in saved | fingerprint:
-        if saved.get(name) != fingerprint.get(name):
+    for name, value in saved.items():
+        if value != fingerprint.get(name):
             raise UserError(
-                f"the data of {path} has changed: {name} was {saved.get(name)} when the run was "
-                f"created and is {fingerprint.get(name)}"
+                f"the data of {path} has changed: {name} was {value} when the run was created and "
+                f"is {fingerprint.get(name)}"
             )
 
 

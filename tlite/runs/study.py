@@ -80,8 +80,8 @@ def train_study(
 
     Args:
         experiments: two or more by the name of the variant.
-        resume: as in `Run.create`. The data of all variants of a study that is found is compared
-            with its fingerprint, also if all have ended.
+        resume: as in `Run.create`. The data, tokenizer files and pretrained models of all variants
+            of a study that is found are compared with their fingerprints, also if all have ended.
         tune: ranges or choices by dotted field, which are tuned for each variant before it is
             trained, with this number of trials and of seeds (`tlite.tune`).
 
@@ -102,8 +102,9 @@ def train_study(
 def resume_study(folder: Path, retry: Sequence[str] = ()) -> Study:
     """Resume a study; of a finished one print the comparison again.
 
-    The data of the variants that are still trained is compared with its fingerprint. No data is
-    read for the others, so a finished study needs none.
+    The data of the variants that are still trained is compared with its fingerprint, and if their
+    runs are new also tokenizer files and pretrained models. No data is read for the others, so a
+    finished study needs none.
 
     Args:
         retry: names of failed variants to try again. If the tuning of one has failed, the trials of
@@ -253,7 +254,8 @@ def make_variants(experiments: Mapping[str, Any], datasets: DatasetCache) -> tup
         model, config = built.experiment.model, to_checked_json(experiment)
         shapes = jax.eval_shape(partial(make_model, model, rng=jax.random.key(0)))
         size, folder = count_parameters(shapes), free_name(name, used)
-        variants.append(Variant(name, folder, config, built.fingerprint, parameters=size))
+        digests = file_digests(built.experiment)
+        variants.append(Variant(name, folder, config, built.fingerprint, size, sha256=digests))
         fields = experiment_fields(config)
         # Settings of tokenizers are compared; a pretrained model has its own.
         tokenizer = None if fields.get("init_from") else fields.get("tokenizer")
@@ -358,16 +360,29 @@ def open_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Run:
 
 
 def build_variant(folder: Path, variant: Variant, datasets: DatasetCache) -> Built:
-    """Build the experiment of a variant; raise a `UserError` if its data has changed."""
+    """Build the experiment of a variant.
+
+    Raises:
+        UserError: its data, its tokenizer's file or its pretrained model has changed.
+    """
     with allow_code(folder / CODE):
         experiment = variant.config().with_paths(moved=True)
     built = datasets.build(experiment)
-    check_same_data(folder / variant.run, variant.data, built.fingerprint)
+    tuned = {name.partition(".")[0] for name in variant.tuned or {}}  # may be another model
+    digests = {n: d for n, d in variant.sha256.items() if n.partition(".")[0] not in tuned}
+    fingerprint = built.fingerprint | file_digests(built.experiment)
+    check_same_data(folder / variant.run, variant.data | digests, fingerprint)
     return built
 
 
+def file_digests(experiment: Any) -> dict[str, str]:
+    """Return the SHA-256 values that `build` fills into an experiment, by dotted field."""
+    settings = {name: getattr(experiment, name, None) for name in ("tokenizer", "init_from")}
+    return {f"{n}.sha256": s.sha256 for n, s in settings.items() if hasattr(s, "sha256")}
+
+
 def check_variants(folder: Path, variants: Sequence[Variant], datasets: DatasetCache) -> None:
-    """Raise a `UserError` if the data of a variant has changed, also of one that has ended."""
+    """Raise a `UserError` if what a variant reads has changed, also if it has ended."""
     for variant in variants:
         build_variant(folder, variant, datasets)
 

@@ -163,8 +163,8 @@ def tune(
             choices if they are at most as many, else scrambled Sobol points.
         seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two,
             intervals are so wide that few values are dropped; with one, they are for new examples.
-        dir, resume: as in `Run.create`. The data of a tuning that is found is compared with its
-            fingerprint, also if the tuning has ended.
+        dir, resume: as in `Run.create`. The data, tokenizer files and pretrained models of a tuning
+            that is found are compared with their fingerprints, also if the tuning has ended.
         train_command: words of the command that trains the experiment, for the last line printed.
 
     Raises:
