@@ -21,6 +21,7 @@ from tlite.data import LabelledText, TextFile
 from tlite.data.corpus import Corpus
 from tlite.experiment import BPE, Pretrained, Pretraining
 from tlite.models import Attention, LogisticConfig
+from tlite.training.run_dir import UNLABELLED
 
 
 def summaries(tmp_path, *runs):
@@ -43,6 +44,7 @@ BY_LOSS = varied(TRANSLATOR, best_metric="loss")
         ([GENERATOR, (GENERATOR, OTHER_TOKENS)], "bits_per_byte"),
         ([varied(GENERATOR, ema=0.9, best_metric="ema_loss")] * 2, "ema_loss"),
         ([CLASSIFIER, (CLASSIFIER, OTHER_TOKENS)], "accuracy"),
+        ([CLASSIFIER, (CLASSIFIER, {"data": DATA | {UNLABELLED: "u"}})], "accuracy"),
         ([TRANSLATOR, (TRANSLATOR, OTHER_TOKENS)], "bleu"),
         ([BY_LOSS, replace(BY_LOSS, bleu_sentences=10)], "loss"),
         # The same text in another file is the same data.

@@ -33,6 +33,7 @@ from tlite.training import Trainer, generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
+from tlite.training.run_dir import UNLABELLED
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained", "shared_programs")
 
@@ -120,6 +121,21 @@ def test_texts_that_are_missing_or_too_short_are_errors(make, tmp_path):
     assert "nowhere.jsonl" in complaint(train, missing, tmp_path / "run")
     short = varied(make(), context=60)
     assert "too short for pretraining" in complaint(train, short, tmp_path / "other")
+
+
+def test_changed_unlabelled_texts_are_an_error(make, tmp_path):
+    """A run of an earlier version has no SHA-256 of them, and still opens."""
+    file, folder = tmp_path / "more.jsonl", tmp_path / "run"
+    file.write_text('{"text": "A text"}\n')
+    Run.create(make(unlabelled=(str(file),)), folder)
+    Run.open(folder)
+    file.write_text('{"text": "Another text"}\n')
+    message = complaint(Run.open, folder)
+    assert message.startswith(f"the data of {folder} has changed: {UNLABELLED} was ")
+    config = json.loads((folder / "config.json").read_text())
+    del config["data"][UNLABELLED]
+    (folder / "config.json").write_text(json.dumps(config))
+    Run.open(folder)
 
 
 # N-grams

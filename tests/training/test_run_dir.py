@@ -28,7 +28,7 @@ TEXT = "Grüße"
 
 
 def create(folder, experiment=EXPERIMENT, tokenizer=None, **options):
-    data = GeneratorRun.fingerprint(TEXT)
+    data = GeneratorRun.fingerprint(experiment, TEXT)
     return create_run(folder, experiment, data, tokenizer or CharTokenizer(TEXT), **options)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tlite.comparison.flops import CLASSIFIER, GENERATOR, base_kind
 from tlite.comparison.summaries import Metric, RunSummary
 from tlite.errors import UserError
+from tlite.training.run_dir import UNLABELLED
 
 WEIGHT_METRICS = (
     Metric("loss", "validation loss (nats)", "nats"),
@@ -72,6 +73,7 @@ def _measurement(
     """
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
     base, metric = base_kind(experiment), experiment["training"]["best_metric"]
+    data = {name: value for name, value in data.items() if name != UNLABELLED}
     settings = {"the experiment": kind} | data | {"best_metric": metric}
     fields = source.get("fields", source)  # of a user's class
     if base == CLASSIFIER:

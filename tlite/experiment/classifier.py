@@ -111,7 +111,13 @@ class ClassifierExperiment(BaseExperiment, counts="sentences", positive="ngram_l
         return dataclasses.replace(experiment, pretraining=stage)
 
     def further_inputs(self) -> list[str]:
-        stage, paths = self.pretraining, super().further_inputs()
-        if stage and stage.pretraining_steps and stage.unlabelled:
-            return [*paths, *self.data.input_paths("training", stage.unlabelled)]
+        paths = super().further_inputs()
+        if self.unlabelled:
+            return [*paths, *self.data.input_paths("training", self.unlabelled)]
         return paths
+
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Files of further texts that pretraining reads."""
+        stage = self.pretraining
+        return stage.unlabelled if stage and stage.pretraining_steps else ()

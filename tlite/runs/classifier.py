@@ -1,10 +1,11 @@
 """Runs of a classifier: labelled texts, their tokens, pretraining, and reports on the model."""
 
 import dataclasses
+import hashlib
 import itertools
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -42,7 +43,7 @@ from tlite.text import (
 from tlite.text.word_tokenizers import is_word_ngram
 from tlite.training import Task, Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import fit
-from tlite.training.run_dir import RunDir
+from tlite.training.run_dir import UNLABELLED, RunDir
 from tlite.training.tasks import class_logits, classifier_task, in_batches
 
 CHUNK_TEXTS = 10_000  # texts that are encoded at a time
@@ -94,7 +95,7 @@ class ClassifierRun(ExamplesRun):
             sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
             sizes |= num_ngrams(experiment, tokenizer)
             experiment, new_arrays = with_sizes(experiment, sizes, "data"), None
-        fingerprint = cls.fingerprint(data)
+        fingerprint = cls.fingerprint(experiment, data)
         return Built(experiment, tokenizer, training, validation, fingerprint, new_arrays)
 
     @classmethod
@@ -108,6 +109,16 @@ class ClassifierRun(ExamplesRun):
         elif settings.has_ngrams:
             kind = NgramTokenizer
         return kind.load(run_dir.path / kind.file_name)
+
+    @classmethod
+    def fingerprint(cls, experiment: ClassifierExperiment, data: Any) -> dict[str, Any]:
+        values = super().fingerprint(experiment, data)
+        if not experiment.unlabelled:
+            return values
+        digest = hashlib.sha256()
+        for text in unlabelled_texts(experiment):
+            digest.update(f"{text}\n".encode())
+        return values | {UNLABELLED: digest.hexdigest()}
 
     @staticmethod
     def hashed_text(example: Example) -> str:
@@ -436,11 +447,11 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     This is "Improving language understanding by generative pre-training" (Radford et al. 2018) at a
     small scale. The generator is trained, or resumed, in the folder `pretraining` of the run.
     """
-    settings, data = run.experiment.pretraining, run.experiment.data
+    settings = run.experiment.pretraining
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
     training = pretraining_config(run.experiment.training, settings)
     texts = (example.text for example in run.built.train)
-    unlabelled = (text for file in settings.unlabelled for text in data.texts(file))
+    unlabelled = unlabelled_texts(run.experiment)
     train = token_stream(run.tokenizer, dict.fromkeys([*texts, *unlabelled]))
     validation = token_stream(run.tokenizer, (e.text for e in run.built.validation))
     for name, tokens in (("training", train), ("validation", validation)):
@@ -458,6 +469,12 @@ def pretrain(run: ClassifierRun) -> dict[str, np.ndarray]:
     state = fit(trainer, folder, batches, config.context)
     print("pretraining has ended")
     return trainer.on_host(state.parameters)
+
+
+def unlabelled_texts(experiment: ClassifierExperiment) -> Iterator[str]:
+    """Yield the texts of the files that only pretraining reads."""
+    for file in experiment.unlabelled:
+        yield from experiment.data.texts(file)
 
 
 def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:

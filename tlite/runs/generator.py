@@ -67,7 +67,7 @@ class TextRun(Run):
         return text
 
     @classmethod
-    def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
+    def fingerprint(cls, experiment: GeneratorExperiment, data: str | Corpus) -> dict[str, Any]:
         if isinstance(data, Corpus):
             tokens = sum(split.tokens for split in data.manifest().splits.values())
             return {"tokens": tokens} | data.fingerprint()
@@ -108,7 +108,8 @@ class TextRun(Run):
             experiment = dataclasses.replace(experiment, model=model, tokenizer=settings)
         prompt_tokens(tokenizer, experiment.prompt)
         splits = cls.split(experiment, tokenizer, data)
-        return Built(experiment, tokenizer, *splits, cls.fingerprint(data), new_arrays)
+        fingerprint = cls.fingerprint(experiment, data)
+        return Built(experiment, tokenizer, *splits, fingerprint, new_arrays)
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> Tokenizer:

@@ -351,8 +351,12 @@ class Run(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def fingerprint(cls, data: Any) -> dict[str, Any]:
-        """Return sizes and SHA-256 of the result of `load_data`, as JSON."""
+    def fingerprint(cls, experiment: Any, data: Any) -> dict[str, Any]:
+        """Return sizes and SHA-256 of what training reads, as JSON.
+
+        Args:
+            data: result of `load_data`.
+        """
 
     @classmethod
     @abc.abstractmethod
@@ -626,7 +630,7 @@ class ExamplesRun(Run):
         return cls.read(experiment, "training"), cls.read(experiment, "validation")
 
     @classmethod
-    def fingerprint(cls, data: tuple[Iterable, Iterable]) -> dict[str, Any]:
+    def fingerprint(cls, experiment: Any, data: tuple[Iterable, Iterable]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for split, examples in zip(("training", "validation"), data, strict=True):
             digest, number = hashlib.sha256(), 0
@@ -707,7 +711,7 @@ def rebuild(run_dir: RunDir) -> Built:
     kind = run_class(experiment)
     print_inputs(experiment)  # they may have been moved since
     data = kind.load_data(experiment)
-    fingerprint = kind.fingerprint(data)
+    fingerprint = kind.fingerprint(experiment, data)
     check_same_data(run_dir.path, run_dir.fingerprint, fingerprint)
     values = {"experiment": to_dict(experiment), "data": fingerprint}
     values["folder"] = str(run_dir.path.resolve())

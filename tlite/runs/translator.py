@@ -73,7 +73,8 @@ class TranslatorRun(ExamplesRun):
         with_search(experiment)
         for pairs in data:  # before anything is written
             encode_pairs(experiment, tokenizer, pairs)
-        return Built(experiment, tokenizer, training, validation, cls.fingerprint(data))
+        fingerprint = cls.fingerprint(experiment, data)
+        return Built(experiment, tokenizer, training, validation, fingerprint)
 
     @classmethod
     def load_tokenizer(cls, run_dir: RunDir) -> PairTokenizer:

@@ -44,6 +44,8 @@ METRICS = "metrics/metrics"
 """JSON file of a checkpoint with its score, where Orbax's manager writes it."""
 NO_SCORE = 1e30
 """Score of a checkpoint that was not validated, or was not finite: JSON has no NaN."""
+UNLABELLED = "SHA-256 of the unlabelled texts"
+"""Entry of a fingerprint: these texts decide the weights, but not how a model is measured."""
 UNREADABLE = (
     OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
 )  # fmt: skip
