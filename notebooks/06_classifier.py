@@ -189,10 +189,10 @@ for name, chosen in (("without", ~has_not), ("with", has_not)):
 # %%
 texts = "The sound is very good.", "The sound is not very good."
 encoded = jnp.asarray(tokenizer.encode_texts(texts, 40))
-of_seeds = np.stack([jax.nn.softmax(model(encoded)) for model in classifiers])
+probabilities = np.stack([jax.nn.softmax(model(encoded)) for model in classifiers])
 for index, text in enumerate(texts):
-    print(f"{text:28} stars by seed {of_seeds[:, index].argmax(-1) + 1}", end=", ")
-    print("mean probabilities", of_seeds[:, index].mean(0).round(2))
+    print(f"{text:28} stars by seed {probabilities[:, index].argmax(-1) + 1}", end=", ")
+    print("mean probabilities", probabilities[:, index].mean(0).round(2))
 
 # %% [markdown]
 # The first answer is right, and the second is wrong with every seed: three or four stars in place
