@@ -326,6 +326,118 @@ def test_a_described_package_can_still_import(tmp_path, monkeypatch):
     assert describe_code(package.f) == before
 
 
+# Imported modules that are not as their files
+
+IMPORTED = """
+import dataclasses
+import enum
+import sizes_of_it
+from sizes_of_it import WIDTH
+
+RATE = 1.0
+COUNT = 0
+TABLE = list(range(3))
+SET = 1
+SET = 2
+GUARDED = 1
+sizes_of_it.DEPTH = 4
+
+def helper(step, power=2):
+    return step**power
+
+class Layer:
+    scale = 2.0
+    def __call__(self, x):
+        return self.scale * x
+
+class Mode(enum.IntEnum):
+    FIRST = 1
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    width: int = 3
+
+class Deep:
+    height = 2
+
+Deep.height = 3
+
+def schedule(step):
+    global COUNT
+    COUNT += 1
+    used = Layer, Deep, Mode, Slots, TABLE, SET, GUARDED, sizes_of_it.DEPTH
+    return RATE * helper(step) * WIDTH, used
+
+def other(step):
+    return 1.0
+
+if __name__ == "__main__":
+    for GUARDED in range(2):
+        pass
+"""
+
+
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """A module that Python has imported, and another one that it imports."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "sizes_of_it.py").write_text("WIDTH = 8\nDEPTH = 2\n")
+    (tmp_path / "imported.py").write_text(IMPORTED)
+    importlib.invalidate_caches()
+    yield importlib.import_module("imported")
+    for name in ("imported", "sizes_of_it"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("is_described", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RATE", 0.2), ("GUARDED", 5), ("Layer.scale", 3.0), ("sizes_of_it.WIDTH", 9)],
+)
+def test_a_variable_that_was_set_is_an_error(imported, monkeypatch, name, value, is_described):
+    """A run would record the value of the file."""
+    reference = describe_code(imported.schedule) if is_described else None
+    owner, _, last = name.rpartition(".")
+    monkeypatch.setattr(getattr(imported, owner, imported), last, value)
+    with pytest.raises(UserError, match=rf"{last} is {value}, but .*partial"):
+        describe_code(imported.schedule)
+    describe_code(imported.other)
+    monkeypatch.undo()
+    assert is_described == (describe_code(imported.schedule) == reference)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("RATE = 1.0", "RATE = 2.0"),
+        ("RATE * helper", "RATE + helper"),
+        ("step**power", "step*power"),
+        ("power=2", "power=3"),
+        ("self.scale * x", "self.scale + x"),
+    ],
+)
+def test_a_file_edited_after_its_import_is_an_error(imported, old, new):
+    path = Path(imported.__file__)
+    path.write_text(IMPORTED.replace(old, new))
+    describe_code(imported.other)
+    with pytest.raises(UserError, match=r"imported\.py: reload the module if the file was edited"):
+        describe_code(imported.schedule)
+    importlib.reload(imported)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert describe_code(imported.schedule)["sha256"]["imported.py"] == digest
+
+
+def test_computed_variables_and_moved_lines_are_no_change(imported):
+    Path(imported.__file__).write_text(
+        "# A comment.\n" + IMPORTED.replace("1.0\n\nif", "2.0\n\nif")
+    )
+    before = describe_code(imported.schedule)
+    imported.schedule(1)
+    imported.TABLE, imported.SET = [1], 7
+    assert describe_code(imported.schedule) == before
+
+
 # Consent
 
 

@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from tlite.errors import UserError, printable, system_reason
+from tlite.user_code.imported import RecordedSource, find_change
 from tlite.user_code.library import (
     describe_arguments,
     describe_library_code,
@@ -100,6 +101,11 @@ class Program(Loader):
                 self.main = name
         if module:
             _programs[self.name] = self
+
+    @functools.cached_property
+    def imported_sources(self) -> dict[str, RecordedSource]:
+        """What the files define, to compare it with modules that Python has imported."""
+        return {file: RecordedSource(source.content) for file, source in self.sources.items()}
 
     def execute(self) -> ModuleType:
         """Execute the main file in a new module, and return it."""
@@ -308,22 +314,49 @@ def describe_code(function: Callable) -> dict[str, Any]:
                 f"a lambda has no name that a run can record: write it as a def in {file.name}"
             )
         raise UserError(f"{name} is not on the top level of {where}: a run can't record it")
-    program = _program_of(module, file)
+    program = _program_of(module, file, function)
     kind = "class" if isinstance(function, type) else "function"
     name = name if module is program.module else f"{inner}.{name}"
     return {"kind": kind, "file": program.file, "name": name, "sha256": program.digests}
 
 
-def _program_of(module: ModuleType, file: Path) -> Program:
-    """Return the program of a module; read it if Python has imported or reloaded the module."""
+def _program_of(module: ModuleType, file: Path, function: Callable) -> Program:
+    """Return the program of a module; read it if Python has imported or reloaded the module.
+
+    Raises:
+        UserError: Python has imported the module, and the function uses what its file has not.
+    """
     top = module.__name__.partition(".")[0]
     program = _programs.get(top if top.startswith(PREFIX) else module.__name__)
     if program is not None:
-        if module is program.module and module.__spec__ is program.spec:
+        if top.startswith(PREFIX) and module is not program.module:  # that the main file imports
             return program
-        if module is not program.module and top.startswith(PREFIX):  # that the main file imports
+        is_same = module is program.module and module.__spec__ is program.spec
+        if is_same and (top.startswith(PREFIX) or not _find_change(program, function)):
             return program
-    return read_program(file, module)
+    program = read_program(file, module)
+    if change := _find_change(program, function):
+        del _programs[program.name]
+        module, difference = change
+        raise UserError(
+            f"{name_of(function)} can't be recorded: {difference} "
+            f"{os.path.basename(module.__file__)}: reload the module if the file was edited, or "
+            "make a value that varies an argument and bind it by functools.partial"
+        )
+    return program
+
+
+def _find_change(program: Program, function: Callable) -> tuple[ModuleType, str] | None:
+    """Return what an imported function uses and the program's source has otherwise; None: none."""
+    modules = []
+    for file, source in program.imported_sources.items():
+        name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = program.module if file == program.file else sys.modules.get(name)
+        # Another loader may change the code: that of pytest, jaxtyping or beartype.
+        is_plain = type(getattr(module, "__loader__", None)) is SourceFileLoader
+        if is_plain and Path(module.__file__).resolve() == program.sources[file].path.resolve():
+            modules.append((module, source))
+    return find_change(function, modules)
 
 
 def _describe_notebook_code(function: Callable) -> dict[str, Any]:
