@@ -133,6 +133,12 @@ def test_fields_annotated_by_strings_are_checked():
     with pytest.raises(ValueError, match=r"^steps: expected int, not 1.5$"):
         Stage(steps=1.5)
 
+    @dataclasses.dataclass(frozen=True)
+    class Typed(Config):
+        value: "TypeForCheckersOnly" = 1  # noqa: F821
+
+    assert Typed(2).value == 2
+
 
 def through_json(config, change=lambda values: None, kind=None):
     values = json.loads(json.dumps(to_dict(config)))

@@ -77,8 +77,12 @@ class Config:
 @functools.cache
 def field_types(kind: type) -> dict[str, Any]:
     """Return the types of a dataclass's fields, also of those that are annotated by strings."""
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    fields = dataclasses.fields(kind)
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # a type that is imported for type checkers only
+        return {field.name: field.type for field in fields}
+    return {field.name: hints[field.name] for field in fields}
 
 
 def resolve_word(field: str, words: Mapping[str, Any], arguments: str, value: Any) -> Any:

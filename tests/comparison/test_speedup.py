@@ -11,7 +11,8 @@ from tests.helpers.fake_runs import GENERATOR, fake_run
 from tests.helpers.runs import varied
 from tlite.comparison.curves import plot_speedups
 from tlite.comparison.results import compare_runs
-from tlite.comparison.speedup import interpolation_weights, speedup
+from tlite.comparison.speedup import group_by_budget, interpolation_weights, speedup
+from tlite.comparison.summaries import read_summaries
 from tlite.errors import UserError
 
 
@@ -121,6 +122,13 @@ def test_a_run_that_patience_ends_counts_its_own_steps(tmp_path, stopped):
     base, wide = compare_runs(folders, match="steps").speedups
     assert [*base.budgets, *wide.budgets] == [40, 10, 20, 40]
     assert wide.speedup.low < 1.6 < wide.speedup.high
+
+
+def test_of_budgets_that_end_at_the_same_step_the_smaller_one_counts(tmp_path):
+    experiments = [varied(GENERATOR, steps=n, evaluate_every=10, patience=3) for n in (80, 40, 60)]
+    runs = [fake_run(tmp_path / f"r{i}", e, until=40) for i, e in enumerate(experiments)]
+    (group,) = group_by_budget(read_summaries(runs)[0])
+    assert {step: run.folder.name for step, run in group.items()} == {40: "r1"}
 
 
 def test_a_schedule_that_does_not_know_the_budget_is_noted(tmp_path):

@@ -93,7 +93,7 @@ def test_parts_are_t_intervals_over_seeds_and_over_examples(table):
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_scores_that_vary_have_an_interval_if_their_means_are_equal(groups):
-    """Two classifiers always predict one class, each another one; half of the texts have either."""
+    """Two classifiers always predict opposite classes; half of the texts have either."""
     table = np.repeat(np.eye(2), 20, axis=1)
     result = variance(*[table] * groups)
     assert result.seeds == result.total == 0

@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.runs import LOGISTIC, labelled, varied, with_programs_of
 from tlite import distributed
 from tlite.runs import Run
+from tlite.runs.study import value_key
 from tlite.training import Trainer
 
 
@@ -67,7 +68,7 @@ def shared_programs():
     def init_like_first(run, *arguments):
         init(run, *arguments)
         experiment = varied(run.experiment, seed=0, learning_rate=1.0)
-        first = trainers.setdefault((repr(experiment), jax.device_count()), run.trainer)
+        first = trainers.setdefault((value_key(experiment), jax.device_count()), run.trainer)
         if first is not run.trainer:
             run.trainer = with_programs_of(first, run.trainer)
 

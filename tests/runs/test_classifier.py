@@ -62,15 +62,16 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     assert "not fitted, as no word is in two texts" in out
 
 
-def test_cut_texts_are_counted_on_stderr(make, tmp_path, capsys):
-    rows = [("good " * 13, "5"), ("bad " * 12, "1"), ("bad " * 50, "3")]  # 3 stars: no class
-    run = Run.create(make(rows, seeds=1, steps=1), tmp_path / "run")
+@pytest.mark.parametrize(("sentences", "size"), [(0, "12 tokens"), (2, "2 sentences of 12 tokens")])
+def test_truncated_texts_are_counted(make, tmp_path, capsys, sentences, size):
+    long = "good " * 13 if not sentences else "Good. Good! Good?"
+    rows = [(long, "5"), ("bad " * 12, "1"), ("bad " * 50, "3")]  # 3 stars: no class
+    run = Run.create(make(rows, seeds=1, steps=1, sentences=sentences), tmp_path / "run")
     run.train()
     run.evaluate("validation")
-    assert capsys.readouterr().err.splitlines() == [
-        f"warning: 1 of 2 {split} texts are longer than the model's context, 12 tokens, and cut"
-        for split in ("training", "validation")
-    ]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "texts are truncated" in line]
+    parts = "training", "validation"
+    assert lines == [f"1 of 2 {split} texts are truncated to {size}" for split in parts]
 
 
 def test_mean_scores_leave_out_classes_without_texts(capsys):

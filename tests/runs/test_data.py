@@ -112,18 +112,18 @@ def test_an_invalid_data_class_is_an_error(experiment, data, missing, without_ty
 
 @dataclasses.dataclass(frozen=True)
 class OwnLabel:
-    label: int
+    label: int | str
     classes = "a", "b"
 
     def examples(self, split):
         return [Example("text", "a", None), Example("text", "b", self.label)]
 
 
-@pytest.mark.parametrize("label", [-1, 2])
+@pytest.mark.parametrize("label", [-1, 2, "b"])
 def test_a_label_that_is_no_class_is_an_error(label, without_type_checks):
     experiment = ClassifierExperiment("x", OwnLabel(label))
     message = complaint(run_class(experiment).load_data, experiment)
-    assert message.startswith(f"the label of 'text' is {label}: it must be None or the index")
+    assert message.startswith(f"the label of 'text' is {label!r}: it must be None or the index")
 
 
 def test_paths_of_all_inputs_become_absolute(here):

@@ -17,16 +17,16 @@ GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args
 
 
 def base_kind(experiment: Mapping[str, Any]) -> str:
-    """Return the class of tlite's that an experiment has, or that a user's class is derived from.
+    """Return the name of the experiment class of tlite that it is, or derives from.
 
     It follows from the fields, so that no user code runs.
 
     Args:
         experiment: result of `experiment_fields`.
     """
-    if "bleu_sentences" in experiment:
-        return TRANSLATOR
-    return CLASSIFIER if "sentences" in experiment else GENERATOR
+    if "prompt" in experiment:
+        return GENERATOR
+    return TRANSLATOR if "bleu_sentences" in experiment else CLASSIFIER
 
 
 def flops_per_token(

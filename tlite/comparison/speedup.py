@@ -205,10 +205,11 @@ def speedups(
 def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
     """Return groups of runs whose experiments differ in the number of steps only, by last step.
 
-    They may also be validated and saved at other steps.
+    They may also be validated and saved at other steps. Of two budgets that patience has ended at
+    the same step the smaller one is used.
 
     Raises:
-        UserError: two runs have the same experiment and last step.
+        UserError: two runs have the same experiment and number of steps.
     """
     groups: dict[str, dict[int, RunSummary]] = {}
     for run in runs:
@@ -216,12 +217,15 @@ def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
         rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
         key = json.dumps(rest, sort_keys=True)
         group = groups.setdefault(key, {})
-        if other := group.get(run.step):
+        budget, other = run.experiment["training"]["steps"], group.get(run.step)
+        other_budget = other.experiment["training"]["steps"] if other else math.inf
+        if budget == other_budget:
             raise UserError(
-                f"{other.folder} and {run.folder} have the same experiment, seeds and last step, "
-                f"{run.step:,}: name one of them"
+                f"{other.folder} and {run.folder} have the same experiment, seeds and steps, "
+                f"{budget:,}: name one of them"
             )
-        group[run.step] = run
+        if budget < other_budget:
+            group[run.step] = run
     return [dict(sorted(group.items())) for group in groups.values()]
 
 

@@ -72,8 +72,8 @@ class Variance(NamedTuple):
 
         With two or three seeds Satterthwaite's is too narrow whenever the variance of seeds is
         large and its estimate small by chance. That within examples is the widest where seeds and
-        examples have nearly equal means of scores that vary, as classifiers that always predict one
-        class, each another one. 0 lies outside of the widest if and only if all four tests reject
+        examples have nearly equal means of scores that vary, as two classifiers that always predict
+        opposite classes. 0 lies outside of the widest if and only if all four tests reject
         it (an intersection-union test: Berger 1982, "Multiparameter hypothesis testing and
         acceptance sampling"). `experiments/tools/coverage.py` simulates its coverage.
         """

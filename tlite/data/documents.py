@@ -132,7 +132,7 @@ def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
             evenly spaced units; None: all texts of both splits, rows with newlines between them.
     """
     if num_bytes is None:
-        yield from (end_by_newline(chunk).text for unit in units for chunk in unit.read())
+        yield from (append_newline(chunk).text for unit in units for chunk in unit.read())
         return
     units = [unit for unit in units if unit.has_training]
     number = min(len(units), SAMPLED_UNITS)
@@ -146,8 +146,8 @@ def sample_texts(units: Sequence[Unit], num_bytes: int | None) -> Iterator[str]:
                 break
 
 
-def end_by_newline(chunk: Chunk) -> Chunk:
-    """Return the chunk, with a newline after a row: the separator if there is no end token.
+def append_newline(chunk: Chunk) -> Chunk:
+    """End a row with a newline, which separates rows if the tokenizer has no end token.
 
     The last chunk of a text file is empty, and stays so.
     """

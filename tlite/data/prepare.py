@@ -39,7 +39,7 @@ from tlite.data.documents import (
     Chunk,
     Source,
     Unit,
-    end_by_newline,
+    append_newline,
     list_units,
     sample_texts,
     source_fingerprint,
@@ -203,7 +203,7 @@ def _encode(
     try:
         for unit in units[done:]:
             chunks = unit.read()
-            chunks = map(end_by_newline, chunks) if manifest.end_id is None else chunks
+            chunks = map(append_newline, chunks) if manifest.end_id is None else chunks
             for batch in _batches(chunks):
                 for chunk, ids in zip(batch, encode(batch), strict=True):
                     writers[chunk.split].add(chunk, ids)

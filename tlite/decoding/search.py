@@ -101,7 +101,7 @@ class BeamState(NamedTuple):
     caches: list[LayerCache]
     """One cache for all beams of a source, or one for each beam, (B, K, ...)."""
     mask: Any
-    """Cache entries that belong to each live beam, bool (B, K, NK); None for caches of each."""
+    """Cache entries that belong to each live beam, bool (B, K, NK); None if each has its own."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -122,9 +122,9 @@ def beam_search(
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)
-    is_separate = state.mask is None
-    memories = jax.vmap(model.memories)(source) if is_separate else model.memories(source)
-    extend = _extend_each if is_separate else _extend
+    has_own_caches = state.mask is None
+    memories = jax.vmap(model.memories)(source) if has_own_caches else model.memories(source)
+    extend = _extend_each if has_own_caches else _extend
     model = unroll_blocks(model)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
@@ -134,7 +134,7 @@ def beam_search(
         logits, caches, mask = extend(model, memories, state, last)
         logits = mask_special_tokens(model.config, logits, state.index)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
-        caches = gather_beams(caches, parent) if is_separate else caches
+        caches = gather_beams(caches, parent) if has_own_caches else caches
         select = partial(jax.vmap(jnp.where), state.index < limits)  # at its limit: unchanged
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
         return BeamState(state.index + 1, live, finished, caches, gather_beams(mask, parent))
@@ -144,7 +144,7 @@ def beam_search(
         can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
         return jnp.any((state.index < limits) & can_improve)
 
-    state = _loop(continues, step, state, max_length, tokens_per_step=1 if is_separate else beam)
+    state = _loop(continues, step, state, max_length, tokens_per_step=1 if has_own_caches else beam)
     return _finished_or_live(state.finished, state.live, longest)
 
 
@@ -194,7 +194,7 @@ def _extend(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
 
 
 def _extend_each(model, memories: tuple, state: BeamState, last: Int[Array, "B K"]):
-    """Return the same with caches of each beam."""
+    """`_extend` with a separate cache for each beam."""
 
     def extend(token, caches, memories):
         return model.extend(token[None], caches, memories, state.index)

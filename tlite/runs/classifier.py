@@ -64,9 +64,12 @@ class ClassifierRun(ExamplesRun):
         examples = check_examples(experiment.data.examples(split), Example)
         number = len(experiment.data.classes)
         for example in examples if isinstance(examples, list) else []:
-            if example.label is not None and not 0 <= example.label < number:
+            label = example.label
+            if label is not None and not (
+                isinstance(label, int | np.integer) and 0 <= label < number
+            ):
                 raise UserError(
-                    f"the label of {example.text!r:.60} is {example.label}: it must be None or the "
+                    f"the label of {example.text!r:.60} is {label!r}: it must be None or the "
                     f"index of one of the {number} classes"
                 )
         return examples
@@ -166,10 +169,10 @@ class ClassifierRun(ExamplesRun):
         return np.stack([probabilities(model, tokens) for model in models]), step
 
     def print_summary(self) -> None:
-        """Print also how many training texts are cut."""
+        """Print also how many training texts are truncated."""
         super().print_summary()
         if distributed.is_process0():
-            warn_of_cut_texts(self.experiment, self.tokenizer, self.built.train, "training")
+            print_truncated(self.experiment, self.tokenizer, self.built.train, "training")
 
     def print_report(self, means, parameters, step) -> None:
         """Print the accuracies of the model and the baseline, and draw the learning curves."""
@@ -191,7 +194,6 @@ class ClassifierRun(ExamplesRun):
         self.check_replica(replica)
         number, ensemble = self.experiment.training.seeds, self.ensemble_name(replica)
         examples, classes = list(self.examples(split)), self.experiment.data.classes
-        warn_of_cut_texts(self.experiment, self.tokenizer, examples, split)
         by_replica, step = self.predict([e.text for e in examples], checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (labelled := labels >= 0).any():
@@ -200,6 +202,7 @@ class ClassifierRun(ExamplesRun):
         accuracy = spread(100.0 * right.mean(1), ".1f")
         print(f"step {step:,}: {split} accuracy {accuracy} %, {labelled.sum():,} texts")
         print(accuracy_interval(right, "texts"))
+        print_truncated(self.experiment, self.tokenizer, examples, split)
         self.print_baseline(split, examples, right)
         self.print_ngrams(split, examples, labels, checkpoint)
         index = 0 if replica == "all" else replica
@@ -354,25 +357,25 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
     return rows
 
 
-def warn_of_cut_texts(experiment, tokenizer: Tokenizer, examples: Any, split: str) -> None:
-    """Warn of texts with a class that are longer than the model's input; not of streamed ones."""
+def print_truncated(experiment, tokenizer: Tokenizer, examples: Any, split: str) -> None:
+    """Print how many texts with a class are longer than the model's input; not of streamed data."""
     if not isinstance(examples, list):
         return
     texts = [example.text for example in examples if example.label is not None]
     if number := sum(are_cut(experiment, tokenizer, texts)):
-        message = f"{number:,} of {len(texts):,} {split} texts are longer than the model's context"
-        print(f"warning: {message}, {experiment.model.context} tokens, and cut", file=sys.stderr)
+        size = f"{experiment.model.context} tokens"
+        size = f"{experiment.sentences} sentences of {size}" if experiment.sentences else size
+        print(f"{number:,} of {len(texts):,} {split} texts are truncated to {size}")
 
 
 def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
     """Return True for each text that is longer than the model's input."""
     context, max_sentences = experiment.model.context, experiment.sentences
     split = [sentences(text) if max_sentences else [text] for text in texts]
-    return [
-        len(row) > max(max_sentences, 1)
-        or any(len(ids) > context for ids in tokenizer.encode_ids(row))
-        for row in split
-    ]
+    lengths = map(len, tokenizer.encode_ids([part for row in split for part in row]))
+    longest = [max(itertools.islice(lengths, len(row)), default=0) for row in split]
+    too_many = (len(row) > max(max_sentences, 1) for row in split)
+    return [size > context or many for size, many in zip(longest, too_many, strict=True)]
 
 
 # Report
@@ -405,7 +408,7 @@ def print_ensemble(name: str, probabilities: Float[np.ndarray, "M N C"], labels)
 def print_classes(label: str, classes: list[str], labels, predicted) -> np.ndarray:
     """Print precision, recall and F1 of each class; print and return the confusion matrix.
 
-    The scores are of the classes that are true or predicted for some text, as are their means.
+    Scores and their averages cover only classes that occur among labels or predictions.
     """
     from sklearn.metrics import classification_report, confusion_matrix
 

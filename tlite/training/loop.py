@@ -300,7 +300,7 @@ class Checkpointer:
         """Validate the state just saved, log the result, and score its checkpoint.
 
         Returns:
-            The logged means by name, None for one that is not finite; empty if a signal came first.
+            The logged line, with None for a mean that is not finite; empty if a signal came first.
         """
         if self.trainer.config.average_last:
             self.checkpoints.wait()  # the mean is of saved ones, this one among them
