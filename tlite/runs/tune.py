@@ -153,18 +153,16 @@ def tune(
 
     A value is dropped only if the interval of its difference from the best one says so.
 
-    Example:
-        tuning = tlite.tune(experiment, {"training.learning_rate": (1e-4, 1e-1)}, trials=8)
-        run = tlite.train(tlite.override(experiment, tuning.values))
+    >>> tuning = tlite.tune(experiment, {"training.learning_rate": (1e-4, 1e-1)}, trials=8)
+    >>> run = tlite.train(tlite.override(experiment, tuning.values))
 
     Args:
         fields: by dotted name a logarithmic range (low, high), or a list of choices.
         trials: number of points to try: evenly spaced for a single range, all combinations of
             choices if they are at most as many, else scrambled Sobol points.
-        seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two,
-            intervals are so wide that few values are dropped; with one, they are for new examples.
-        dir, resume: as in `Run.create`. The data, tokenizer files and pretrained models of a tuning
-            that is found are compared with their fingerprints, also if the tuning has ended.
+        seeds: number of seeds of each trial, from the experiment's seed + 10,000 on. With two, few
+            values are dropped; with one, intervals are for new examples.
+        dir, resume: as in `Run.create`. The inputs of a tuning that has ended are compared too.
         train_command: words of the command that trains the experiment, for the last line printed.
 
     Raises:
