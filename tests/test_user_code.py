@@ -331,11 +331,13 @@ def test_a_described_package_can_still_import(tmp_path, monkeypatch):
 IMPORTED = """
 import dataclasses
 import enum
+import functools
 import sizes_of_it
 from sizes_of_it import WIDTH
 
 RATE = 1.0
 COUNT = 0
+size = 0
 TABLE = list(range(3))
 SET = 1
 SET = 2
@@ -345,8 +347,9 @@ sizes_of_it.DEPTH = 4
 def helper(step, power=2):
     return step**power
 
+@dataclasses.dataclass
 class Layer:
-    scale = 2.0
+    scale: float = 2.0
     def __call__(self, x):
         return self.scale * x
 
@@ -362,10 +365,34 @@ class Deep:
 
 Deep.height = 3
 
+def with_default(function):
+    @functools.wraps(function)
+    def inner(step, power=5):
+        return function(step, power)
+    return inner
+
+@with_default
+def decorated(step, power=2):
+    return step**power
+
+def doubled(layer):
+    layer.rate = 2 * layer.rate
+    return layer
+
+@doubled
+class Doubled:
+    rate = 1.0
+    calls = 0
+    def __call__(self, x):
+        type(self).calls += 1
+        return x.size * self.rate
+
 def schedule(step):
     global COUNT
     COUNT += 1
-    used = Layer, Deep, Mode, Slots, TABLE, SET, GUARDED, sizes_of_it.DEPTH
+    sizes_of_it.CALLS += 1
+    used = Layer, Deep, Mode, Slots, TABLE, SET, GUARDED, sizes_of_it.DEPTH, sizes_of_it.HEIGHT
+    used += decorated(step), Doubled()(sizes_of_it)
     return RATE * helper(step) * WIDTH, used
 
 def other(step):
@@ -382,7 +409,9 @@ def imported(tmp_path, monkeypatch):
     """A module that Python has imported, and another one that it imports."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (tmp_path / "sizes_of_it.py").write_text("WIDTH = 8\nDEPTH = 2\n")
+    (tmp_path / "sizes_of_it.py").write_text(
+        "WIDTH = 8\nDEPTH = 2\nHEIGHT = 3\nCALLS = 0\nsize = 1\n"
+    )
     (tmp_path / "imported.py").write_text(IMPORTED)
     importlib.invalidate_caches()
     yield importlib.import_module("imported")
@@ -393,7 +422,7 @@ def imported(tmp_path, monkeypatch):
 @pytest.mark.parametrize("is_described", [False, True])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("RATE", 0.2), ("GUARDED", 5), ("Layer.scale", 3.0), ("sizes_of_it.WIDTH", 9)],
+    [("RATE", 0.2), ("GUARDED", 5), ("sizes_of_it.HEIGHT", 9)],
 )
 def test_a_variable_that_was_set_is_an_error(imported, monkeypatch, name, value, is_described):
     """A run would record the value of the file."""
@@ -434,7 +463,7 @@ def test_computed_variables_and_moved_lines_are_no_change(imported):
     )
     before = describe_code(imported.schedule)
     imported.schedule(1)
-    imported.TABLE, imported.SET = [1], 7
+    imported.TABLE, imported.SET, imported.size = [1], 7, 9
     assert describe_code(imported.schedule) == before
 
 

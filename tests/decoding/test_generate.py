@@ -198,7 +198,7 @@ def test_one_compilation_serves_all_temperatures(model):
 
 
 def test_a_sampler_and_a_tap_read_the_present_values_of_variables(model, monkeypatch):
-    strength = 0.0
+    strength = np.float32(0)
 
     def constant(rng, logits):
         return jnp.full(logits.shape[:-1], TOKEN)
@@ -208,11 +208,25 @@ def test_a_sampler_and_a_tap_read_the_present_values_of_variables(model, monkeyp
 
     first = draw(model, sampler=F.greedy, tap=steer)
     assert (draw(model, sampler=constant) == 5).all()
-    strength = 1e6
+    strength = np.float32(1e6)
     monkeypatch.setitem(globals(), "TOKEN", 2)
     assert (first != 7).any()
     assert (draw(model, sampler=F.greedy, tap=steer) == 7).all()
     assert (draw(model, sampler=constant) == 2).all()
+
+
+def test_a_tap_that_counts_its_calls_is_compiled_once(model):
+    calls = 0
+
+    def tap(name, value, positions):
+        nonlocal calls
+        calls += 1
+        return value
+
+    draw(model, tap=tap)
+    compiled = calls
+    draw(model, tap=tap)
+    assert calls == compiled > 0
 
 
 def test_a_sampler_may_take_the_tokens_of_the_window(model):

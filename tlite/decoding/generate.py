@@ -27,7 +27,7 @@ from tlite.config import check_size
 from tlite.models.ensemble import Ensemble
 from tlite.models.inputs import LayerCache
 from tlite.models.transformer import Transformer, list_blocks
-from tlite.user_code.library import closure_values
+from tlite.user_code.library import closure_values, instruction_names
 
 PADDING = -1
 """Id that replaces a stop token and all tokens after it; no token has this id."""
@@ -54,7 +54,7 @@ def generate(
 
     Token i is `sampler(fold_in(rng, i), logits)`. Bind options of a sampler or a tap by
     `functools.partial`: calls with other floats or arrays then use the compiled program again.
-    Numbers and texts that the function itself reads from its module or its closure may change
+    The bool, int, float and str globals and closure variables of the function body may change
     between calls. Other values that it reads, such as arrays, are kept as they were when compiled.
 
     Args:
@@ -135,14 +135,13 @@ class TracedPartial(partial):
     """A `functools.partial` as a pytree: `jit` traces its floats and arrays.
 
     The function and all other bound values are static and compared by value, so that a partial
-    made anew at each call compiles once. So are the numbers and texts that the function reads from
-    its module or its closure.
+    made anew at each call compiles once. So are the function's captured scalars.
     """
 
     def tree_flatten(self):
         leaves, structure = jax.tree.flatten((self.args, self.keywords))
         constants = tuple(None if _is_traced(a) else a for a in leaves)
-        static = self.func, structure, constants, _read_values(self.func)
+        static = self.func, structure, constants, captured_scalars(self.func)
         return [a for a in leaves if _is_traced(a)], static
 
     @classmethod
@@ -153,13 +152,19 @@ class TracedPartial(partial):
         return cls(function, *args, **keywords)
 
 
-def _read_values(function: Callable) -> tuple[tuple[str, str], ...]:
-    """Return the numbers and texts that a function itself reads from its module or its closure."""
+def captured_scalars(function: Callable) -> tuple[tuple[str, str], ...]:
+    """Return the bool, int, float and str globals and closure variables of the function body.
+
+    Variables that the function assigns, such as a counter of its calls, are left out.
+    """
     if not isinstance(function, FunctionType):
         return ()
-    read = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    values = (read | closure_values(function)).items()
-    return tuple((n, repr(v)) for n, v in values if isinstance(v, bool | int | float | str))
+    names = sorted(instruction_names(function.__code__, "LOAD_GLOBAL"))
+    values = {name: function.__globals__.get(name) for name in names} | closure_values(function)
+    for name in instruction_names(function.__code__, "STORE_GLOBAL", "STORE_DEREF"):
+        values.pop(name, None)
+    scalar = bool | int | float | str | np.generic
+    return tuple((n, repr(v)) for n, v in values.items() if isinstance(v, scalar))
 
 
 def _is_traced(value) -> bool:

@@ -42,6 +42,7 @@ from tlite.user_code.notebook import (
     FILE,
     find_changed_value,
     is_notebook_code,
+    named_values,
     read_notebook_source,
 )
 
@@ -324,7 +325,7 @@ def _program_of(module: ModuleType, file: Path, function: Callable) -> Program:
     """Return the program of a module; read it if Python has imported or reloaded the module.
 
     Raises:
-        UserError: Python has imported the module, and the function uses what its file has not.
+        UserError: the imported code differs from the file.
     """
     top = module.__name__.partition(".")[0]
     program = _programs.get(top if top.startswith(PREFIX) else module.__name__)
@@ -337,17 +338,15 @@ def _program_of(module: ModuleType, file: Path, function: Callable) -> Program:
     program = read_program(file, module)
     if change := _find_change(program, function):
         del _programs[program.name]
-        module, difference = change
         raise UserError(
-            f"{name_of(function)} can't be recorded: {difference} "
-            f"{os.path.basename(module.__file__)}: reload the module if the file was edited, or "
-            "make a value that varies an argument and bind it by functools.partial"
+            f"{name_of(function)} can't be recorded: {change}: reload the module if the file was "
+            "edited, or make a value that varies an argument and bind it by functools.partial"
         )
     return program
 
 
-def _find_change(program: Program, function: Callable) -> tuple[ModuleType, str] | None:
-    """Return what an imported function uses and the program's source has otherwise; None: none."""
+def _find_change(program: Program, function: Callable) -> str:
+    """Describe the first difference between an imported function's dependencies and the source."""
     modules = []
     for file, source in program.imported_sources.items():
         name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -377,13 +376,11 @@ def _describe_notebook_code(function: Callable) -> dict[str, Any]:
             f"{name}.{missing[0]} can't be recorded: set it in the cell that defines {name}"
         )
     definitions = vars(sys.modules["__main__"]) | {name: function}
+    values = named_values(content, program.module)
     for each, copy in vars(program.module).items():
         live = definitions.get(each)
-        if is_notebook_code(live) and (change := find_changed_value(live, copy, each, set())):
-            raise UserError(
-                f"{each} has changed since its definition ({change}): run the cell that defines "
-                f"{each} again"
-            )
+        if is_notebook_code(live) and (change := find_changed_value(live, copy, values)):
+            raise UserError(f"{each} {change}: run the cell that defines {each} again")
     kind = "class" if isinstance(function, type) else "function"
     return {"kind": kind, "file": FILE, "name": name, "sha256": program.digests}
 

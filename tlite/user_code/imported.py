@@ -1,27 +1,35 @@
 """Comparison of a module that Python has imported with the file that a run records for it.
 
 The file may have been edited since the import, and the module's variables may have been set.
+Functions that a decorator may have changed, and attributes of classes, are not compared.
 """
 
 import ast
 import dis
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from os.path import basename
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from tlite.user_code.library import instruction_names
+
 SCALAR = bool | int | float | str | None
-TYPES = (bool, int, float, str, type(None), tuple)
+PRESERVING = {"dataclass", "jit"}
+"""Decorators that leave the code of functions and methods as it is."""
 
 
 class RecordedSource:
     """Functions and plain values that the source of a file defines; it is not executed.
 
     Attributes:
-        codes: code objects of functions by qualified name; several if it is defined several times.
-        values: variables of the module that are set once, to a literal; `f.x` for a default of a
-            function and an attribute of a class.
+        codes: code objects of functions by qualified name, without those that a decorator may have
+            changed; several if a function is defined several times.
+        values: variables of the module that are set once, to a literal, and literal defaults of
+            functions, as a tuple.
         attributes: names of attributes that the module sets, maybe those of another module.
     """
 
@@ -29,82 +37,84 @@ class RecordedSource:
         tree = ast.parse(content)
         tree.body = [each for each in tree.body if not _is_main_guard(each)]
         code = compile(tree, "", "exec", dont_inherit=True)
+        decorated = {node.name for node in ast.walk(tree) if _is_decorated(node)}
         self.codes: dict[str, list[CodeType]] = {}
         for each in _inner_codes(code):
-            self.codes.setdefault(each.co_qualname, []).append(each)
-        stores = Counter(_stored(code, "STORE_NAME"))
-        computed = {name for name in stores if stores[name] > 1}
-        computed.update(n for each in _inner_codes(code) for n in _stored(each, "STORE_GLOBAL"))
-        self.values = {
-            name: value
-            for name, value in _literals(tree.body)
-            if name.partition(".")[0] not in computed
-        }
-        self.attributes = {*_stored(code, "STORE_ATTR")}
+            if decorated.isdisjoint(each.co_qualname.split(".")):
+                self.codes.setdefault(each.co_qualname, []).append(each)
+        stores = Counter(i.argval for i in dis.get_instructions(code) if i.opname == "STORE_NAME")
+        computed = decorated | instruction_names(code, "STORE_GLOBAL")
+        once = {name for name in stores if stores[name] == 1} - computed
+        self.values = {name: value for name, value in _literals(tree.body) if name in once}
+        self.attributes = instruction_names(code, "STORE_ATTR")
 
 
-def _stored(code: CodeType, operation: str) -> list[str]:
-    """Return the names that a code object sets by an operation of Python's bytecode."""
-    return [i.argval for i in dis.get_instructions(code) if i.opname == operation]
-
-
-def find_change(
-    function: Any, modules: Iterable[tuple[ModuleType, RecordedSource]]
-) -> tuple[ModuleType, str] | None:
-    """Return the first difference of what a function uses from the source; None: none.
+def find_change(function: Any, modules: Iterable[tuple[ModuleType, RecordedSource]]) -> str:
+    """Describe the first difference of what a function uses from the source; "": none.
 
     Args:
         function: a function or class of one of the modules.
         modules: modules of the program with the sources that the run records.
-
-    Returns:
-        the module, and the start of a sentence that ends with the name of its file.
     """
-    modules = [*modules]
-    attributes = {name for _, source in modules for name in source.attributes}
-    names, pending = {function.__qualname__}, [function.__qualname__]
+    sources = {id(vars(module)): (module, source) for module, source in modules}
+    attributes = {name for _, source in sources.values() for name in source.attributes}
+    pending = [(vars(sys.modules[function.__module__]), function.__qualname__)]
+    seen = set()
     while pending:
-        name = pending.pop()
-        for module, source in modules:
-            if name not in vars(module):
+        namespace, name = pending.pop()
+        if (id(namespace), name) in seen or id(namespace) not in sources or name not in namespace:
+            continue
+        seen.add((id(namespace), name))
+        module, source = sources[id(namespace)]
+        live = namespace[name]
+        is_compared = name in source.values and name not in attributes and not callable(live)
+        recorded = source.values.get(name)
+        if is_compared and repr(live) != repr(recorded):
+            return f"{name} is {live!r:.60}, but {recorded!r:.60} in {basename(module.__file__)}"
+        for each in _functions(live):
+            module, source = sources.get(id(each.__globals__), (None, None))
+            if source is None:
                 continue
-            live = vars(module)[name]
-            if change := _changed_value(name, live, source.values, attributes):
-                return module, change
-            for each in _functions(live, module):
-                codes = source.codes.get(each.__code__.co_qualname, [])
-                if codes and _without_lines(each.__code__) not in map(_without_lines, codes):
-                    return module, f"the code of {name} is not that of"
-                new = _names(each.__code__) - names
-                names |= new
-                pending += new
-    return None
-
-
-def _changed_value(name: str, live: Any, values: dict[str, Any], attributes: set[str]) -> str:
-    """Describe a variable, default or class attribute that differs from the source; "": none.
-
-    Args:
-        attributes: names that modules set as attributes, which may have any value.
-    """
-    bound = {name: live}
-    if isinstance(live, type):
-        bound = {f"{name}.{n}": v for n, v in vars(live).items() if type(v) in TYPES}  # no Enum
-    elif isinstance(live, FunctionType):
-        parameters = inspect.signature(live, follow_wrapped=False).parameters.values()
-        bound = {f"{name}.{p.name}": p.default for p in parameters}
-    for each, value in bound.items():
-        is_literal = each in values and each.rpartition(".")[2] not in attributes
-        if is_literal and repr(value) != repr(values[each]):
-            return f"{each} is {value!r:.60}, but {values[each]!r:.60} in"
+            if not _is_recorded(each, source):
+                return f"{name} differs from its definition in {basename(module.__file__)}"
+            pending += _variables(each)
     return ""
 
 
-def _functions(value: Any, module: ModuleType) -> list[FunctionType]:
-    """Return a function of a module without its decorators, or the methods of a class of it."""
+def _is_recorded(function: FunctionType, source: RecordedSource) -> bool:
+    """False if the source defines a function of this name otherwise."""
+    name = function.__code__.co_qualname
+    codes = source.codes.get(name, [function.__code__])
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    has_defaults = repr(defaults) == repr(source.values.get(name, defaults))
+    return has_defaults and _without_lines(function.__code__) in map(_without_lines, codes)
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    """Return a function without its decorators, or the methods of a class."""
     values = vars(value).values() if isinstance(value, type) else [value]
     functions = [inspect.unwrap(each) for each in values if callable(each)]
-    return [f for f in functions if isinstance(f, FunctionType) and f.__globals__ is vars(module)]
+    return [each for each in functions if isinstance(each, FunctionType)]
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield namespace and name of each variable `x` or `module.x` that a function reads."""
+    namespace = function.__globals__
+    for code in (function.__code__, *_inner_codes(function.__code__)):
+        for first, second in pairwise(dis.get_instructions(code)):
+            if first.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+                continue
+            yield namespace, first.argval
+            value = namespace.get(first.argval)
+            if isinstance(value, ModuleType) and second.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                yield vars(value), second.argval
+
+
+def _is_decorated(node: ast.AST) -> bool:
+    """True for a definition with a decorator that may change a function's code."""
+    decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+    names = {text.partition("(")[0].rpartition(".")[2] for text in decorators}
+    return not names <= PRESERVING
 
 
 def _is_main_guard(statement: ast.stmt) -> bool:
@@ -112,27 +122,23 @@ def _is_main_guard(statement: ast.stmt) -> bool:
     return is_if and ast.unparse(statement.test) == "__name__ == '__main__'"
 
 
-def _literals(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and value of variables, class attributes and defaults that are plain literals."""
+def _literals(body: list[ast.stmt]) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of variables that are plain literals, and defaults of functions."""
     for each in body:
-        pairs: list[tuple[str, ast.expr | None]] = []
-        if isinstance(each, ast.ClassDef) and not prefix:
-            yield from _literals(each.body, f"{each.name}.")
-        elif isinstance(each, ast.FunctionDef) and not prefix:
-            positional = [a.arg for a in (*each.args.posonlyargs, *each.args.args)]
-            pairs += zip(reversed(positional), reversed(each.args.defaults), strict=False)
-            pairs += zip([a.arg for a in each.args.kwonlyargs], each.args.kw_defaults, strict=True)
-            pairs = [(f"{each.name}.{name}", node) for name, node in pairs]
+        if isinstance(each, ast.FunctionDef):
+            defaults = [*each.args.defaults, *filter(None, each.args.kw_defaults)]
+            names, node = [each.name], ast.Tuple(defaults)
         elif isinstance(each, ast.Assign | ast.AnnAssign):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
-            pairs = [(prefix + t.id, each.value) for t in targets if isinstance(t, ast.Name)]
-        for name, node in pairs:
-            try:
-                value = ast.literal_eval(node) if node else ...
-            except ValueError:
-                continue
-            if all(isinstance(v, SCALAR) for v in (value if isinstance(value, tuple) else [value])):
-                yield name, value
+            names, node = [t.id for t in targets if isinstance(t, ast.Name)], each.value
+        else:
+            continue
+        try:
+            value = ast.literal_eval(node)
+        except ValueError:
+            continue
+        if all(isinstance(v, SCALAR) for v in (value if isinstance(value, tuple) else [value])):
+            yield from ((name, value) for name in names)
 
 
 def _inner_codes(code: CodeType) -> Iterator[CodeType]:
@@ -141,10 +147,6 @@ def _inner_codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(each, CodeType):
             yield each
             yield from _inner_codes(each)
-
-
-def _names(code: CodeType) -> set[str]:
-    return {name for each in (code, *_inner_codes(code)) for name in each.co_names}
 
 
 def _without_lines(code: CodeType) -> CodeType:

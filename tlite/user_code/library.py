@@ -5,10 +5,12 @@ such as `optax.cosine_decay_schedule(1.0, 500)`, is named by the factory and its
 """
 
 import contextlib
+import dis
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 LIBRARIES = ("optax", "jax.nn")
@@ -151,6 +153,14 @@ def closure_values(function: Any) -> dict[str, Any]:
         with contextlib.suppress(ValueError):  # not set: a branch of the factory was not taken
             values[name] = cell.cell_contents
     return values
+
+
+@functools.lru_cache
+def instruction_names(code: CodeType, *operations: str) -> frozenset[str]:
+    """Return the names that a code object and those inside of it use by operations of `dis`."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in operations}
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return frozenset(names.union(*(instruction_names(each, *operations) for each in inner)))
 
 
 def _comparable(value: Any) -> Any:

@@ -5,7 +5,6 @@ and the imports of these. Cells are read from `linecache`, where IPython keeps t
 """
 
 import ast
-import functools
 import inspect
 import linecache
 import symtable
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from tlite.user_code.library import closure_values
+from tlite.user_code.library import closure_values, instruction_names
 
 FILE = "notebook.py"
 """Name of the file in a run's records and in messages."""
@@ -65,51 +64,53 @@ def read_notebook_source(value: Callable) -> str:
     return "\n\n".join(filter(None, [*heads, *texts]))
 
 
-def find_changed_value(value: Any, copy: Any, name: str, seen: set[int]) -> str:
-    """Return a description of a value that was bound by a definition and is another in its copy.
+def named_values(source: bytes, module: ModuleType) -> set[str]:
+    """Return the scalars and tuples that definitions of a module capture by name, as texts."""
+    names = instruction_names(compile(source, FILE, "exec", dont_inherit=True), "LOAD_NAME")
+    values = [vars(module)[name] for name in names if name in vars(module)]
+    return {repr(value) for value in values if isinstance(value, SCALAR | tuple)}
 
-    Compared are the plain values of defaults, of closures and of the attributes of classes.
+
+def find_changed_value(
+    value: Any, copy: Any, named: set[str], seen: frozenset = frozenset()
+) -> str:
+    """Describe the first captured value (default, closure variable, class attribute) that differs.
 
     Args:
         copy: the definition, executed again.
-        name: name of `value` for the description.
-        seen: the ids of objects that were compared before.
-
-    Returns:
-        "" if there is none.
+        named: texts of the values that definitions capture by name; another value may differ
+            because it is random or counts calls.
+        seen: the ids of functions that were compared before.
     """
-    if isinstance(value, SCALAR) or isinstance(copy, SCALAR):
-        is_same = repr(value) == repr(copy)
-        return "" if is_same else f"{name} was {value!r:.60} and would be {copy!r:.60} now"
-    if id(value) in seen:
-        return ""
-    seen.add(id(value))
-    copies = _bound_values(copy)
-    changes = (
-        find_changed_value(each, copies[key], key if isinstance(key, str) else name, seen)
-        for key, each in _bound_values(value).items()
-        if key in copies
-    )
-    return next(filter(None, changes), "")
+    copies = _captured_values(copy)
+    for name, old in _captured_values(value).items():
+        new = copies.get(name)
+        if isinstance(new, SCALAR | tuple) and repr(new) in named and repr(old) != repr(new):
+            now = f"its cell would now capture {name}={new!r:.60}"
+            return f"captured {name}={old!r:.60}, but {now}"
+        is_new = callable(old) and id(old) not in seen
+        if is_new and (change := find_changed_value(old, new, named, seen | {id(old)})):
+            return change
+    return ""
 
 
-def _bound_values(value: Any) -> dict[Any, Any]:
-    """Return the values that a function, a class, a partial or a container holds, by name."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, list | tuple):
-        return dict(enumerate(value))
-    if isinstance(value, functools.partial):
-        return dict(enumerate((value.func, *value.args))) | value.keywords
+def _captured_values(value: Any) -> dict[str, Any]:
+    """Return defaults and closure variables of a function, or attributes of a class, by name.
+
+    Variables that a function assigns, and attributes that a class's methods set, are left out.
+    """
     if isinstance(value, type):
-        names = [n for n, v in vars(value).items() if callable(v) or not n.startswith("__")]
-        return {name: vars(value)[name] for name in names}
+        codes = [v.__code__ for v in vars(value).values() if isinstance(v, FunctionType)]
+        assigned = {name for code in codes for name in instruction_names(code, "STORE_ATTR")}
+        public = {n: v for n, v in vars(value).items() if callable(v) or not n.startswith("__")}
+        return {name: public[name] for name in public.keys() - assigned}
     if isinstance(value, FunctionType):
         parameters = inspect.signature(value, follow_wrapped=False).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        return defaults | closure_values(value)
-    inner = getattr(value, "__wrapped__", getattr(value, "fget", None))
-    return {} if inner is None else _bound_values(inner)
+        closure, assigned = closure_values(value), instruction_names(value.__code__, "STORE_DEREF")
+        return defaults | {name: closure[name] for name in closure.keys() - assigned}
+    inner = getattr(value, "__wrapped__", None)
+    return {} if inner is None else _captured_values(inner)
 
 
 def _add_definition(
