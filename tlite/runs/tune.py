@@ -169,9 +169,8 @@ def tune(
         UserError: it can't be trained or tuned so, or no trial has a finite loss.
     """
     space, path = make_search_space(experiment, fields), None if dir is None else Path(dir)
-    name, words = experiment.name, tuple(train_command)
+    datasets, name, words = DatasetCache(), experiment.name, tuple(train_command)
     changes, experiments = make_trials(experiment, space, trials, seeds)
-    datasets = DatasetCache()
     if resume != "never":
         read, required = partial(saved_and_new_variants, experiments, read_tuning), resume == "must"
         if folder := find_same("tuning", name, path, TUNING, read, required=required):
