@@ -287,7 +287,6 @@ def test_variants_with_low_rank_updates_train_the_new_head(bert, tmp_path):
 
 
 def test_a_run_records_the_hash_of_its_pretrained_arrays(tuned, bert):
-
     experiment = json.loads((tuned.run / "config.json").read_text())["experiment"]
     assert experiment["init_from"]["folder"] == str(bert)
     assert len(experiment["init_from"]["sha256"]) == 64

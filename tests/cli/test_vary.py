@@ -51,7 +51,6 @@ def read(line, name="demo"):
 
 
 def test_a_grid_has_every_combination_the_reference_first():
-
     line = "--vary norm layer rms --vary positions learned rotary --width 16 --run here"
     variants, options = read_line(shlex.split(line), *load_variants("demo"))
     assert list(variants) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]

@@ -106,7 +106,6 @@ FEW = {
 
 
 def test_too_few_runs_and_losses_not_positive_are_errors():
-
     for few in FEW.values():
         assert f" not {len(few.losses)} runs of" in complaint(fit, few)
     for loss in (np.nan, np.inf, 0.0, -1.0):

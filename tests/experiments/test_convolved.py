@@ -21,7 +21,6 @@ CONFIG = dataclasses.replace(
 
 
 def test_the_input_of_a_layer_is_a_causal_convolution():
-
     layer = Convolved(FeedForward(activation="tanh"), taps=3)
     arrays = jax.jit(lambda: layer.init(jax.random.key(0), CONFIG))()
     np.testing.assert_array_equal(arrays["taps"], np.zeros((3, CONFIG.width)))

@@ -90,7 +90,7 @@ def test_changed_data_is_an_error_at_open(binary, tmp_path):
     assert Run.open(folder).experiment.data == binary.data
     for rows in (TEXTS[:-1], [two, one, *others], [(one[0], "1"), two, *others]):
         labelled(tmp_path / "texts.jsonl", rows)
-        assert f"the data of {folder} has changed" in complaint(Run.open, folder)
+        assert f"the inputs of {folder} have changed" in complaint(Run.open, folder)
 
 
 WORDS = Words(1, word_ngrams=2, character_ngrams=3)

@@ -131,7 +131,7 @@ def test_changed_unlabelled_texts_are_an_error(make, tmp_path):
     Run.open(folder)
     file.write_text('{"text": "Another text"}\n')
     message = complaint(Run.open, folder)
-    assert message.startswith(f"the data of {folder} has changed: {UNLABELLED} was ")
+    assert message.startswith(f"the inputs of {folder} have changed: {UNLABELLED} was ")
     config = json.loads((folder / "config.json").read_text())
     del config["data"][UNLABELLED]
     (folder / "config.json").write_text(json.dumps(config))

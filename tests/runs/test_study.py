@@ -250,7 +250,7 @@ def test_changed_data_of_a_study_is_an_error(base, tmp_path):
     experiments = sizes(base, data=labelled(tmp_path / "texts.jsonl"))
     study = start_study(experiments, tmp_path / "study", DatasetCache()).folder
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
-    assert f"the data of {study / 'smaller'} has changed" in complaint(resume_study, study)
+    assert f"the inputs of {study / 'smaller'} have changed" in complaint(resume_study, study)
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
 
 
@@ -266,7 +266,7 @@ def test_changed_data_of_a_finished_study_is_an_error(base, tmp_path, monkeypatc
     assert read == ["training", "validation"]
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     message = complaint(train_study, sizes(base, data=data), folder, resume="auto")
-    assert f"the data of {folder / 'smaller'} has changed" in message
+    assert f"the inputs of {folder / 'smaller'} have changed" in message
     (tmp_path / "texts.jsonl").unlink()
     assert [variant.ended for variant in resume_study(folder).variants] == [True, True]
 
@@ -280,7 +280,7 @@ def test_a_changed_tokenizer_file_of_a_study_is_an_error(tmp_path):
     start_study(sizes(base), folder, DatasetCache())
     assert start_study(sizes(base), folder, DatasetCache(), "auto").folder == folder
     learn_bpe(["other words " * 40], 262).save(file)
-    expected = f"the data of {folder / 'smaller'} has changed: tokenizer.sha256 was "
+    expected = f"the inputs of {folder / 'smaller'} have changed: tokenizer.sha256 was "
     assert complaint(resume_study, folder).startswith(expected)
     assert complaint(train_study, sizes(base), folder, resume="auto").startswith(expected)
 

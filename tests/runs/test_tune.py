@@ -117,7 +117,7 @@ def test_changed_data_of_a_finished_tuning_is_an_error(base, tmp_path):
     tuning = start(varied(base, data=data), folder, trials=2)
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     message = complaint(start, varied(base, data=data), folder, trials=2, resume="auto")
-    assert f"the data of {folder / tuning.variants[0].run} has changed" in message
+    assert f"the inputs of {folder / tuning.variants[0].run} have changed" in message
     (tmp_path / "texts.jsonl").unlink()
     assert resume_tuning(folder).values == tuning.values
 

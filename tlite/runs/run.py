@@ -762,7 +762,7 @@ def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
     for name, value in saved.items():
         if value != fingerprint.get(name):
             raise UserError(
-                f"the data of {path} has changed: {name} was {value} when the run was created and "
+                f"the inputs of {path} have changed: {name} was {value} when it was created and "
                 f"is {fingerprint.get(name)}"
             )
 
