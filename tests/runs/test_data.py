@@ -56,7 +56,7 @@ def test_moved_data_is_used_if_it_is_unchanged(here, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(moved))
     assert Run.open(moved / "run").experiment.data.path == str(moved / "my.txt")
     (moved / "my.txt").write_text("a text of another's\n" * 20)
-    assert "has changed" in complaint(Run.open, moved / "run")
+    assert "have changed" in complaint(Run.open, moved / "run")
 
 
 @pytest.mark.parametrize("kind", ["text", "corpus"])

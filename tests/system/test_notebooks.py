@@ -75,8 +75,8 @@ CLAIMS = {
         "order_matters.mean - order_matters.half_width > 0.05",
         "sets_matter.mean - sets_matter.half_width > 0",
         "order_matters.mean > sets_matter.mean",
-        "(of_seeds[:, 0].argmax(-1) == 4).all()",
-        "(of_seeds[:, 1].argmax(-1) > 1).all()",  # all are wrong, as the text says
+        "(probabilities[:, 0].argmax(-1) == 4).all()",
+        "(probabilities[:, 1].argmax(-1) > 1).all()",  # all are wrong, as the text says
         "right_by_order[:, has_not].mean() < 0.5",
     ],
     "07_translator": [
