@@ -181,6 +181,7 @@ MISFITS = [
     (TABLE, {"labels": {"1": 2}}, "labels.*2"),
     (TABLE, {"training": "a.csv"}, "training.*'a.csv'"),
     (M.Rotary(), {"scaling": NOVEL}, "scaling: expected RotaryScaling or None, not"),
+    (TRAINING, {"seed": 2**31 - 2, "seeds": 3}, "seed .*not 2147483646"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
     (GENERATOR, {"block": {"kind": "Block", "pre_norm": 1}}, "^block: pre_norm: expected bool"),
     (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected LMHead, not 'Transla"),

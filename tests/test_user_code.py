@@ -251,6 +251,13 @@ def test_an_import_without_a_statement_is_an_error(mine):
         exec_file(mine)
 
 
+@pytest.mark.parametrize("code", [0, "'no data'"])
+def test_a_file_that_exits_is_an_error(mine, code):
+    mine.write_text(f"import sys\nsys.exit({code})\n")
+    with pytest.raises(UserError, match=r"mine\.py, line 2: SystemExit"):
+        exec_file(mine)
+
+
 def test_the_digest_is_of_the_source_that_ran(program, code):
     """Also if an imported file is edited before the experiment is described."""
     module = exec_file(program)

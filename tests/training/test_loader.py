@@ -15,6 +15,7 @@ from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import DeviceDataset, PrefetchingLoader, map_dataset
+from tlite.training.step import Buckets
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
@@ -31,11 +32,11 @@ def read(seed, step, rows):
     return TOKENS[chosen[:, None] + np.arange(9)]
 
 
-def streamed(num_devices=1, read=read, **changes):
+def streamed(num_devices=1, read=read, task=None, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
     loader = lambda config, mesh: PrefetchingLoader(read, config, mesh)  # noqa: E731
-    return Trainer(generator_task(MODEL), training, loader, devices)
+    return Trainer(task or generator_task(MODEL), training, loader, devices)
 
 
 def resident():
@@ -109,6 +110,13 @@ def test_each_seed_reads_its_own_batches():
     last = run(last, 6, replicas=last.init())[1]
     for replica, expected in ((0, run_alone()[1][:6]), (1, last)):
         np.testing.assert_allclose(together[:, [replica]], expected, atol=1e-5)
+
+
+def test_the_buckets_of_a_task_do_not_mix_the_batches_of_seeds():
+    plain, task = streamed(seeds=2), generator_task(MODEL)._replace(buckets=Buckets(None, (), 1))
+    expected = run(plain, 3, replicas=plain.init())[1]
+    trainer = streamed(task=task, seeds=2)
+    np.testing.assert_array_equal(run(trainer, 3, replicas=trainer.init())[1], expected)
 
 
 def test_batches_are_read_ahead_and_errors_raised_in_their_call():

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -102,11 +103,11 @@ def saved_steps(folder):
 def test_training_ends_for_good_when_patience_is_exhausted(train, tmp_path, capsys):
     folder = tmp_path / "run"
     state = train(folder, [0.1, 0.5, 0.4, 0.5], patience=2)
-    assert "no better validation in the last 2: ended at step 8\n" in capsys.readouterr().out
+    assert "2 validations: stopped at step 8\n" in capsys.readouterr().out
     assert validated_steps(folder) == [2, 4, 6, 8]
     content = (folder / "metrics.jsonl").read_text()
     again = train(folder, [], patience=2)
-    assert "ended at step 8" in capsys.readouterr().out
+    assert "stopped at step 8" in capsys.readouterr().out
     assert (folder / "metrics.jsonl").read_text() == content
     jax.tree.map(np.testing.assert_array_equal, again.parameters, state.parameters)
 
@@ -339,7 +340,7 @@ def test_a_run_without_a_finite_validation_fails(train, tmp_path, replace_losses
 
 
 def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    """Means and scores exclude the diverged seed."""
+    """Means and scores exclude the diverged seed, also if its losses are finite again later."""
     config = dataclasses.replace(TRAINING, steps=6, seeds=3, best_metric="loss")
     trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.local_devices()[:1])
     batches, dispatch = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.dispatch
@@ -364,6 +365,13 @@ def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, 
     assert [loss is None for loss in losses] == [False, True, False]
     assert last["loss"] == pytest.approx((losses[0] + losses[2]) / 2)
     assert saved(tmp_path / "run")[0][6] < NO_SCORE
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    finite = json.dumps(read_lines(tmp_path / "run")[-2]).replace("null", "3.0")
+    metrics.write_text(metrics.read_text() + finite + "\n")  # an optimizer that recovers
+    with loop.MetricsFile(metrics) as file:
+        writer = loop.MetricsWriter(file, trainer, MODEL.context)
+        writer.resume(6)
+    assert writer.diverged == {1}
 
 
 # Time

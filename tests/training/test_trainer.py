@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.arrays import host_copy
 from tests.helpers.complaints import complaint
+from tlite.errors import UserError
 from tlite.models import FeedForward, GeneratorConfig, Loop
 from tlite.models.parameters import unstack_blocks
 from tlite.planning.plan import collectives
@@ -159,6 +160,9 @@ def test_initial_parameters_replace_drawn_ones():
     tables = np.broadcast_to(table, drawn.parameters["embedding.table"].shape)
     expected = {**drawn.parameters, "embedding.table": tables}
     jax.tree.map(np.testing.assert_array_equal, start.parameters, expected)
+    for name, shape in [("embedding.tables", (16, 16)), ("embedding.table", (16,))]:
+        with pytest.raises(UserError, match=name):
+            trainer.init({name: np.zeros(shape)})
     starts = [a for a in jax.tree.leaves(start.optimizer) if a.shape == tables.shape]
     assert sum(np.array_equal(a, tables) for a in starts) == 1
     assert jax.tree.structure(start) == jax.tree.structure(drawn)

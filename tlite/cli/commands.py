@@ -117,7 +117,7 @@ class CreateOptions(DistributedOptions):
     run: Path | None = None
     """Folder to create; None: runs/NAME/TIME."""
     resume: Literal["never", "auto", "must"] = "never"
-    """auto: resume the same run, study or tuning in the folder --run, or the newest one in
+    """auto: resume this experiment's run, study or tuning in the folder --run, or the newest one in
     runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
     error if there is none."""
 
@@ -172,7 +172,7 @@ class Train(CreateOptions):
 
         check_range(self, profile=(0, 2**31 - 1))
         read = partial(read_experiments, experiment, variants, words, self.vary, self.only)
-        experiments = distributed.raise_in_all_processes(read)
+        experiments = distributed.call_in_all_processes(read)
         if not self.tune_each and (self.trials, self.tuning_seeds) != (None, None):
             raise UserError("--trials and --tuning-seeds need --tune-each NAME LOW..HIGH")
         first = next(iter(experiments.values()))
@@ -190,7 +190,7 @@ class Train(CreateOptions):
             experiments,
             dir=self.run,
             resume=self.resume,
-            tune=read_search_space(first, self.tune_each),
+            tune=read_search_space(first, self.tune_each, "--tune-each"),
             trials=8 if self.trials is None else self.trials,
             tuning_seeds=3 if self.tuning_seeds is None else self.tuning_seeds,
         )
@@ -205,9 +205,9 @@ class Resume(ResumeOptions):
     other schedules can be extended. A wsd run whose learning rate decays already is not changed: a
     new run continues from its checkpoint before the decay."""
     run: Path | None = None
-    """wsd and --steps: folder to create for the new run; None: runs/NAME/TIME."""
+    """Folder of the new run if --steps continues a wsd run in one; None: runs/NAME/TIME."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Study: failed variant to try again."""
+    """Failed variant of a study to train again."""
     profile: int = 0
     """Number of steps to profile, into the run's folder profile/, for XProf or TensorBoard."""
 
@@ -252,11 +252,11 @@ class Tune(CreateOptions):
         from tlite.runs.tune import tune
 
         read = partial(read_experiments, experiment, {}, words)
-        (experiment,) = distributed.raise_in_all_processes(read).values()
+        (experiment,) = distributed.call_in_all_processes(read).values()
         read = partial(read_search_space, experiment, self.vary)
         tune(
             experiment,
-            distributed.raise_in_all_processes(read),
+            distributed.call_in_all_processes(read),
             trials=self.trials,
             seeds=self.tuning_seeds,
             dir=self.run,
@@ -267,7 +267,7 @@ class Tune(CreateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeTuning(ResumeOptions):
-    """Resume a tuning; of a finished one print the result."""
+    """Resume a tuning, or print the result of a finished one."""
 
     def execute(self) -> None:
         from tlite.runs.tune import resume_tuning
@@ -288,7 +288,7 @@ class Plan:
     utilisation: float = 0.4
     """Expected fraction of the hardware's peak FLOP/s (MFU)."""
     parameters: bool = False
-    """List each parameter with its shape, dtype in products, optimizer and weight decay."""
+    """List each parameter with its shape, dtype in matrix products, optimizer and weight decay."""
 
     def execute(self, name: str, words: list[str], experiment: Any, variants: dict) -> None:
         import jax
@@ -335,8 +335,8 @@ class Prepare:
     """
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
-    """Text file, JSON Lines (both also .gz), Parquet, a folder of these or one written by
-    save_to_disk of datasets, or a data set on the Hugging Face hub."""
+    """Text file, JSON Lines (both also .gz), Parquet, a folder of these, a folder written by
+    `Dataset.save_to_disk`, or a dataset on the Hugging Face hub."""
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")]
     """Folder to create."""
     tokenizer: str = "gpt2"
@@ -345,9 +345,9 @@ class Prepare:
     field: str = "text"
     """Column with the text."""
     split: str = "train"
-    """Split of a data set."""
+    """Split of a dataset."""
     subset: str = ""
-    """Configuration of a data set on the hub, such as sample-10BT."""
+    """Configuration of a dataset on the hub, such as sample-10BT."""
     validation_fraction: float = 0.005
     """Fraction for validation: the end of each text file; in other formats, documents chosen by
     their hash."""
@@ -437,7 +437,7 @@ class Generate(EnsembleOptions):
     they are an error."""
 
     def __post_init__(self):
-        # Outside of these limits float32 and int32 have 0, infinity, or another number.
+        # Beyond these limits float32 and int32 underflow, overflow or wrap around.
         check_range(self, temperature=(1e-4 * (self.temperature > 0), 1e4))
         check_range(self, top_p=(1e-6, 1), min_p=(1e-6, 1))
         check_range(self, seed=(0, 2**31 - 1), samples=(1, 2**31 - self.seed))
@@ -494,7 +494,7 @@ def encode_prompt(tokenizer: Any, prompt: str | None, unknown: bool) -> Any:
     if not unknown and (symbols := tokenizer.unknown_in(prompt)):
         raise UserError(
             f"the model does not know {', '.join(map(repr, symbols))} in the prompt: "
-            "leave out, or pass --unknown to read as the unknown symbol"
+            "remove them, or pass --unknown to replace them by the unknown symbol"
         )
     return prompt_tokens(tokenizer, prompt)
 
@@ -614,7 +614,7 @@ def warn_unread(tokenizer: Any, texts: list[str], cut: list[bool]) -> None:
         number = len(set(tokenizer.words(text)))
         warn(f"{len(unknown)} of {number} different words are unknown to the model: {names}")
     if any(cut):
-        reason = "texts are longer than the model reads, and cut: the first is text"
+        reason = "texts exceed the model's context and are truncated: the first is text"
         warn(f"{sum(cut)} of {len(texts)} {reason} {cut.index(True) + 1}")
 
 
@@ -634,7 +634,7 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs with the first: differences of configs, and of results, seed by seed."""
+    """Compare runs with the first: differences of configs and of results, with intervals."""
 
     folders: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN [RUN ...]")]
     """Run folders, the reference first; a study stands for its variants; latest is the newest."""
@@ -782,7 +782,7 @@ def execute(command: str, words: list[str]) -> None:
             return options.execute()
     if command != "plan":
         show(f"experiment: {file.resolve()}", flush=True)
-    experiment, variants = distributed.raise_in_all_processes(partial(load_variants, file))
+    experiment, variants = distributed.call_in_all_processes(partial(load_variants, file))
     if HELP & {*words}:
         from tlite.cli.overrides import print_help
 

@@ -154,7 +154,7 @@ def broadcast_from_process0(function: Callable[[], T]) -> T:
     return all_gather(tag, function() if is_process0() else None)[0]
 
 
-def raise_in_all_processes(function: Callable[[], T]) -> T:
+def call_in_all_processes(function: Callable[[], T]) -> T:
     """Call a function in every process; return its result if none of them has failed.
 
     Raises:

@@ -150,7 +150,8 @@ class ClassifierRun(ExamplesRun):
         stage = self.experiment.pretraining
         params = super().init_params()
         if stage and stage.pretraining_steps:
-            params = pretrain(self)
+            shapes = self.trainer.shapes
+            params = {name: array for name, array in pretrain(self).items() if name in shapes}
         if isinstance(self.tokenizer, NgramTokenizer):
             params = params | fit_ngrams(self)
         return params

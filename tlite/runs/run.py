@@ -132,7 +132,9 @@ def run_class(experiment: Any) -> "type[Run]":
             module, name = CLASSES[base.__name__].split(":")
             return getattr(importlib.import_module(module), name)
     names = ", ".join(CLASSES)
-    raise UserError(f"a {type(experiment).__name__} can't be trained: derive it from {names}")
+    raise UserError(
+        f"a {type(experiment).__name__} can't be trained: derive it from one of {names}"
+    )
 
 
 def build(experiment: Any, data: Any = None) -> Built:
@@ -205,7 +207,7 @@ def train_new_arrays(config: TrainingConfig, new_arrays: Iterable[str]) -> Train
 
 
 class Run(abc.ABC):
-    """An experiment, its data, tokenizer and compiled trainer, and the folder of its results.
+    """An experiment, its data, tokenizer and trainer, and the folder of its results.
 
     `Run.create` and `Run.open` return an instance of the class of the experiment. To add a class of
     runs, derive it from this one or one of tlite's and set `experiment_type` to a subclass of an
@@ -269,7 +271,7 @@ class Run(abc.ABC):
         """Compile the run of a built experiment, then write its folder, runs/NAME/TIME if None.
 
         Args:
-            trunk: it goes on from there.
+            trunk: checkpoint that the run continues from.
         """
         experiment, fingerprint = built.experiment, built.fingerprint
 
@@ -405,7 +407,8 @@ class Run(abc.ABC):
         from tlite.runs.init_from import load_init
 
         model = self.experiment.model
-        return load_init(init_from, model, getattr(model, "num_classes", None)).arrays
+        arrays = load_init(init_from, model, getattr(model, "num_classes", None)).arrays
+        return {name: array for name, array in arrays.items() if name in self.trainer.shapes}
 
     def extra_metrics(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """Return validation metrics in addition to the task's, (M,) each."""
@@ -435,7 +438,7 @@ class Run(abc.ABC):
         return self
 
     def train_until(self, step: int, *, profile: int = 0) -> None:
-        """Train from the last checkpoint to a step; save it and the scores of its examples."""
+        """Train from the last checkpoint to a step; save state and scores of all examples."""
         remember_code(to_dict(self.experiment))
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()
@@ -476,8 +479,7 @@ class Run(abc.ABC):
 
     def init_state(self) -> TrainState:
         """Return the state before the first step."""
-        names = self.trainer.shapes.keys()
-        return self.trainer.init({n: a for n, a in self.init_params().items() if n in names})
+        return self.trainer.init(self.init_params())
 
     def print_summary(self) -> None:
         """Print the sizes of model and data, the settings of training, folder and warnings."""

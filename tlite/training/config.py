@@ -87,7 +87,8 @@ class UpdateConfig(
     linear decay over the last decay_fraction of the steps), or a function of the step that returns
     a factor of learning_rate, at most about 1, such as optax.cosine_decay_schedule(1.0, 5000)."""
     warmup_steps: int = 0
-    """Steps over which the learning rate rises linearly from 0; the schedule begins after them."""
+    """Steps over which the learning rate rises linearly, from 1 / warmup_steps of its peak; the
+    schedule begins after them."""
     decay_fraction: float = 0.2
     """Schedule wsd: share of the steps over which the learning rate decays."""
     final_learning_rate_fraction: float = 0.0
@@ -177,8 +178,8 @@ class TrainingConfig(
         for name in ("final_learning_rate_fraction", "decay_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
-        if not 0 <= self.seed < 2**31 - self.seeds:
-            raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+        if not 0 <= self.seed <= 2**31 - self.seeds:
+            raise ValueError(f"seed and seed + seeds - 1 must be in [0, 2^31), not {self.seed}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is a decay between 0 and 1, such as 0.999, not {self.ema}")
         if self.best_weights and self.best_weights not in self.averages:
@@ -207,7 +208,7 @@ class TrainingConfig(
     def with_microbatches(self, number: int) -> "TrainingConfig":
         """Return the config with micro-batches that fit this number of devices.
 
-        The updates are the same but for rounding.
+        The updates are the same, except for rounding and for a layer's `aux`.
         """
         if not self.per_device_batch_size:
             return self

@@ -40,10 +40,10 @@ class Loader(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, step: int, num_steps: int) -> PyTree:
-        """Return the arrays of the call for steps `step` to `step + num_steps`."""
+        """Return the arrays of the call for `num_steps` steps, of which `step` is the first."""
 
     def at_step(self, data: PyTree, index: Int[Array, ""] | int) -> PyTree:
-        """Return what step `index` of the call needs of the arrays of `batches` (traced)."""
+        """Return the part of `data`, from `batches`, for step `index` of the call (traced)."""
         return data
 
     @abc.abstractmethod
@@ -108,7 +108,10 @@ class DeviceDataset(Loader):
 class PrefetchingLoader(Loader):
     """Batches that a thread reads for the next call while the devices compute.
 
-    `batches` returns arrays (M, N, A, B, ...): M seeds, N steps of A micro-batches of B examples.
+    `batches` returns arrays (M, N, A, B, ...): M seeds, N = `max_steps_per_call` steps of A
+    micro-batches of B examples. A shorter call fills only its first steps.
+
+    `task.draw` and `task.buckets` are not used.
 
     Args:
         read: (seed, step, rows) -> these rows of the A * B examples of a step, a pytree of arrays
@@ -215,13 +218,13 @@ def map_dataset(make: Callable[[int], Sequence[Any]]) -> Callable[..., Prefetchi
     Example r of step s is `make(seed)[s * A * B + r]`, for A micro-batches of B examples. The
     dataset shuffles, mixes and transforms; it must be as long as the run, or repeat.
 
-    Example, for windows of context + 1 tokens (`pip install tlite[grain]`):
+    Example, for windows of context + 1 tokens (`pip install ".[grain]"`):
         def mixture(seed):
             plays = grain.MapDataset.source(play_windows).shuffle(seed=seed).repeat()
             prose = grain.MapDataset.source(prose_windows).shuffle(seed=seed).repeat()
             return grain.MapDataset.mix([plays, prose], weights=[0.7, 0.3])
 
-        trainer = Trainer(generator_task(model), training, map_dataset(mixture))
+        trainer = Trainer(generator_task(config), training, map_dataset(mixture))
 
     Args:
         make: seed -> dataset, whose examples are pytrees of arrays of equal shapes. An example

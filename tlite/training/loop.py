@@ -149,6 +149,8 @@ def train_steps(
         calls.num_steps, is_due = checkpointer.agree(calls.propose_num_steps())
         if is_due or config.is_eval_step(step) or step in (config.trunk, end):
             yield calls.read(state)
+    if profile:
+        show("no profile: the first steps of a command are not profiled, and no other was left")
 
 
 class CallQueue:
@@ -193,8 +195,10 @@ class MetricsWriter:
 
         def read() -> tuple[list, list]:
             scores = eval_scores(config, iterate_metrics(path, "validation"))
-            losses = last_training_line(path).get("loss_replicas", [])
-            return [*scores.items()], [i for i, loss in enumerate(losses) if loss is None]
+            lines = iterate_metrics(path, "training", b"null")
+            losses = [line.get("loss_replicas", []) for line in lines]
+            diverged = {i for line in losses for i, loss in enumerate(line) if loss is None}
+            return [*scores.items()], [*diverged]
 
         scores, diverged = distributed.broadcast_from_process0(read)
         self.scores, self.diverged = dict(scores), set(diverged)
@@ -244,7 +248,7 @@ class MetricsWriter:
 
 @dataclass
 class Checkpointer:
-    """Saves the state, then validates it and records its score; agrees on when, and on the end."""
+    """Saves the state, then validates it and records its score; all processes agree on when."""
 
     trainer: Trainer
     checkpoints: Checkpoints
@@ -269,7 +273,7 @@ class Checkpointer:
         return state, step
 
     def agree(self, num_steps: int = 1) -> tuple[int, bool]:
-        """All-gather pending signals; return the steps per call, and True if a save is due.
+        """Set `signal` from all processes; return the steps per call, and True if a save is due.
 
         All adopt the number and the clock of process 0: processes that differed would run
         different programs and wait for each other for ever.
@@ -355,7 +359,7 @@ class Checkpointer:
             raise RunFailed(f"no validation loss was finite, the last one at step {step}")
         if self.is_stopped():
             patience = self.trainer.config.patience
-            print(f"no better validation in the last {patience}: ended at step {step}")
+            print(f"no better score in the last {patience} validations: stopped at step {step}")
 
 
 def check_folder(folder: Path) -> None:

@@ -364,9 +364,9 @@ def group_rule(config: Any, group: Any) -> tuple[Callable, float, Mask | None]:
 
 
 def make_optimizer(config: Any, learning_rate: Rate) -> optax.GradientTransformation:
-    """Return clipping, the optimizer of each group, and decoupled weight decay.
+    """Return one transformation: clipping, each group's optimizer, and decoupled weight decay.
 
-    For the trainable arrays by name of one seed. Its updates are added to the parameters.
+    It is for the trainable arrays by name of one seed. Its updates are added to the parameters.
     """
     rules: dict[str, optax.GradientTransformation] = {}
     for group in [None, *config.groups]:

@@ -45,11 +45,11 @@ METRICS = "metrics/metrics"
 NO_SCORE = 1e30
 """Score of a checkpoint that was not validated, or was not finite: JSON has no NaN."""
 UNLABELLED = "SHA-256 of the unlabelled texts"
-"""Entry of a fingerprint: these texts decide the weights, but not how a model is measured."""
+"""Entry of a fingerprint. `tlite compare` ignores it: models are not validated on these texts."""
 UNREADABLE = (
     OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
 )  # fmt: skip
-"""Exceptions of reading a JSON file that is damaged, or of another format."""
+"""Exceptions that reading a damaged JSON file, or one of another format, raises."""
 
 PACKAGE = Path(__file__).parents[1]
 SOURCE_PACKAGES = (
@@ -94,7 +94,8 @@ class RunSummary(NamedTuple):
     """Local time; of a study or a tuning that of its first run."""
     experiment: str = ""
     kind: str = "damaged"
-    """generator, classifier, translator, study, tuning, pretrained or damaged."""
+    """generator, classifier, translator, study, tuning, pretrained or damaged; or the name of a
+    user's experiment class in lower case, without "experiment"."""
     progress: int = 0
     """Step of the last checkpoint; number of a study's variants that have reached their last, or of
     the rungs that a tuning has decided."""
@@ -108,7 +109,10 @@ class RunSummary(NamedTuple):
 
 
 def find_runs(root: Path) -> list[RunSummary]:
-    """Return runs, studies and tunings below a folder, newest first, without the runs of both."""
+    """Return runs, studies and tunings below a folder, newest first.
+
+    Runs inside a study or a tuning are not listed.
+    """
     runs = []
     for path, folders, files in os.walk(root):
         if not RUN_FILES.isdisjoint([*folders, *files]):
@@ -129,7 +133,7 @@ def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Pa
         studies: a study counts as a run.
 
     Raises:
-        UserError: there is no latest run, or the name is empty, like that of an unset variable.
+        UserError: there is no latest run, or `folder` is a URL or empty, like an unset variable.
     """
     if folder == "":
         raise UserError("the run's folder has an empty name: name one, or latest")
@@ -287,7 +291,7 @@ def create_run(
 
     Args:
         exist_ok: if `folder` exists, use the next free number.
-        origin: run and step from which it goes on, recorded in config.json.
+        origin: run and step that this run continues, recorded in config.json.
         fill: writes further files into the hidden folder.
 
     Raises:
@@ -373,10 +377,10 @@ def open_run(folder: Path, kind: Any, *, trust: bool = False) -> RunDir:
         tokenizer = folder / Path(content["tokenizer"]["file"]).name
         # is_file: opening a pipe would wait
         if not tokenizer.is_file() or sha256(tokenizer) != content["tokenizer"]["sha256"]:
-            raise UserError(f"{tokenizer} is not the one that the run was trained with")
+            raise UserError(f"{tokenizer} is missing, or has changed since the run was created")
         with allow_code(folder / CODE, trust=trust):
             experiment = from_dict(kind, content["experiment"])
-        if isinstance(kind, type) and not isinstance(experiment, kind):  # of a user's class
+        if isinstance(kind, type) and not isinstance(experiment, kind):
             raise ValueError(f"expected {kind.__name__}, not {type(experiment).__name__}")
     except OSError as error:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
@@ -450,5 +454,6 @@ def _commit() -> str:
     options = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"
     git = ["git", "-C", str(PACKAGE.parent), *options]
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or not allowed
-        return subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout
+        result = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
+        return result.stdout.strip()
     return ""

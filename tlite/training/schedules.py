@@ -64,7 +64,7 @@ SCHEDULES: dict[str, Callable[[Any], Callable]] = {
 def schedule(config: Any, step: Step) -> Float[Array, ""]:
     """Return the learning rate of update `step` (from 0) as a fraction of its peak.
 
-    After a linear warm-up the schedule gets the number of steps since its end.
+    After a linear warm-up the schedule gets the number of steps since the end of the warm-up.
     """
     if isinstance(config.schedule, str):
         decay = SCHEDULES[config.schedule](config)

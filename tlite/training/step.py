@@ -41,7 +41,7 @@ class Buckets(NamedTuple):
     draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
     """for each bucket: data, key, index of the micro-batch in the run -> batch"""
     multiple_of: int
-    """Every batch size is a multiple of this number of devices."""
+    """Number of devices; every batch size is a multiple of it."""
 
 
 class Task(NamedTuple):
@@ -88,7 +88,7 @@ class TrainState(NamedTuple):
     optimizer: PyTree[Array]
     key: Key[Array, "*replicas"]
     learning_rate: Float[Array, "*replicas"]
-    """An array, so that runs that differ only in it share a compiled program."""
+    """Peak, before the schedule; an array, so that runs that differ only in it share a program."""
     ema: dict[str, Float[Array, "..."]] | None = None
     """Moving average of the trained arrays if `TrainingConfig.ema` is set."""
 
@@ -118,8 +118,9 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of `step`; return the new state, and mean losses and norms by name.
 
-    Sums over all examples are divided by their count once, at the end, so the result does not
-    depend on the number of devices or micro-batches.
+    Sums over all examples are divided by their count once, at the end, so except for rounding the
+    result does not depend on the number of devices or micro-batches. The exception is `aux` of a
+    layer that is no sum over examples: it is computed on each device's rows of a micro-batch.
     """
     dropout_key = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of_batch = partial(
@@ -154,13 +155,13 @@ def batch_gradient(
         example_indices: indices of the batch's rows among the examples of the update.
     """
     keys = jax.vmap(partial(fold_in, dropout_key))(example_indices)
-
-    def objective(trained):
-        return total_loss(task, config, to_model(parameters | trained), batch, keys)
-
     parameters = strategy.gather_params(state.parameters)
     trained = select_trainable(config, state.parameters)
     point = strategy.gather_params(gradient_parameters(config, trained, state.optimizer))
+
+    def objective(point):
+        return total_loss(task, config, to_model(parameters | point), batch, keys)
+
     gradient, sums = jax.grad(objective, has_aux=True)(point)
     return strategy.reduce_scatter_grads(gradient), sums
 

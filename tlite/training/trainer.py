@@ -1,8 +1,8 @@
 """The compiled core of training: several steps, seeds and devices in one program.
 
 The state is a tree of arrays by name, each with a leading axis of the run's seeds. Devices form a
-mesh of ("replica", "data"): seeds are spread over them first, then each batch, then, of a large
-model, each array (`sharding`).
+mesh of ("replica", "data"): seeds are spread over the first axis, and each batch over the second;
+so is each array of a large model (`sharding`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -98,10 +98,17 @@ class Trainer:
         Args:
             parameters: arrays by name that every seed starts from, without that axis or with it;
                 the others are drawn.
+
+        Raises:
+            UserError: the model has no such array, or one of another shape.
         """
         start = {}
         for name, array in (parameters or {}).items():
-            shape = self.abstract_state.parameters[name]
+            if (shape := self.abstract_state.parameters.get(name)) is None:
+                raise UserError(f"the model has no array {name!r}")
+            size = shape.shape[1:]
+            if np.shape(array) not in (shape.shape, size, (1, *size)):
+                raise UserError(f"{name} has the shape {size}, not {np.shape(array)}")
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
             start[name] = put(array, self.mesh, shape.sharding.spec)
 
@@ -315,7 +322,7 @@ class Trainer:
 
     @contextmanager
     def _context(self) -> Iterator[None]:
-        """Trace products in the run's precision, and sharded models on the mesh."""
+        """Trace matrix products in the run's precision, and sharded models on the mesh."""
         is_exact = self.config.precision == "float32"
         precision = jax.default_matmul_precision("float32") if is_exact else nullcontext()
         with precision, jax.set_mesh(self.mesh) if self.sharded else nullcontext():
@@ -324,8 +331,8 @@ class Trainer:
     def _run_steps(self, state: TrainState, data: PyTree, first: Array, num_steps: Array) -> tuple:
         """Return the state after the steps from `first` on, and their losses (M, N) (traced)."""
         loader = self.loader
-        # Seeds run in turn if batches have several shapes: `vmap` would compute all branches.
-        is_sequential = self.task.buckets is not None
+        # Seeds run in turn if the task draws batches of several shapes: `vmap` would compute all.
+        is_sequential = self.task.buckets is not None and loader.seed_axis is None
 
         @partial(jax.jit, inline=True)  # traced once, for its shapes and in the loop
         def step(state, data, number):

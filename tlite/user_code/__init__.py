@@ -113,7 +113,7 @@ class Program(Loader):
         _programs[self.name] = self
         try:
             return importlib.import_module(f"{self.name}.{self.main}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del _programs[self.name]
             message = _describe_error(error, self.file, self.sources)
             raise UserError(message.replace(f"{self.name}.", "")) from error
@@ -240,7 +240,7 @@ def _is_library(name: str) -> bool:
     return name in known or PathFinder.find_spec(name, installed) is not None
 
 
-def _describe_error(error: Exception, file: str, sources: dict[str, Source]) -> str:
+def _describe_error(error: BaseException, file: str, sources: dict[str, Source]) -> str:
     """Return an error of a program as one line, with the line of the file that raised it."""
     frames = traceback.walk_tb(error.__traceback__)
     positions = [(frame.f_code.co_filename, line) for frame, line in frames]
