@@ -16,6 +16,8 @@ from tlite.training.precision import choose_products
 
 @dataclass(frozen=True)
 class Setting:
+    """Shape and batch of one timed training."""
+
     name: str
     width: int
     num_blocks: int
@@ -28,7 +30,7 @@ class Setting:
     dropout: float = 0.1
 
     def config(self, **changes) -> GeneratorConfig:
-        """Return nanoGPT's architecture: pre-norm, GELU, no biases, tied head."""
+        """Return nanoGPT's architecture (pre-norm, no biases, tied head), with GELU by tanh."""
         return GeneratorConfig(
             vocabulary_size=self.vocabulary_size,
             context=self.context,
@@ -58,7 +60,7 @@ class Setting:
         return Trainer(task, training, jnp.asarray(self.load_tokens()))
 
 
-CPU_TRAINING = [
+CPU_TRAINING = [  # name, width, num_blocks, num_heads, context, batch_size
     Setting("44k", 32, 3, 4, 64, 32, steps=200),
     Setting("0.8M", 128, 4, 4, 64, 12, steps=60),
     Setting("10.8M", 384, 6, 6, 256, 8, steps=3),

@@ -20,7 +20,7 @@ from tlite.training import Trainer
 def start_training(options: dict) -> tuple[Setting, Trainer, Callable[[int], list[float]]]:
     """Return setting and trainer, and a function that trains steps and returns their losses."""
     prepare_devices()
-    jax.config.update("jax_enable_compilation_cache", False)  # the first call compiles
+    jax.config.update("jax_enable_compilation_cache", False)  # to time compilation
     setting = Setting(**options["setting"])
     trainer = setting.make_trainer(options["precision"])
     state, step = trainer.init(), 0
@@ -39,8 +39,8 @@ def train(options: dict) -> None:
     serve_training(train_steps, setting.steps, trainer.num_parameters)
 
 
-KINDS = {  # names of XLA's CPU operations; the first kind that matches counts
-    "products": "ynn|dot|matmul",
+KINDS = {  # names of XLA's CPU operations; each is of the first kind that matches
+    "matrix products": "ynn|dot|matmul",
     "waiting for the other core": "all-reduce|all-gather|collective",
     "moves in memory": "copy|transpose",
     "conversions": "convert",

@@ -39,7 +39,7 @@ class Block(nn.Module):
         self.attention = Attention(setting)
         self.feed_forward = nn.Sequential(
             nn.Linear(width, 4 * width, bias=False),
-            nn.GELU(),
+            nn.GELU(approximate="tanh"),
             nn.Linear(4 * width, width, bias=False),
             nn.Dropout(setting.dropout),
         )
