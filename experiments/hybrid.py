@@ -1,11 +1,12 @@
-"""Softmax attention, a gated delta rule, and a hybrid of one block to three, at equal size.
+"""Softmax attention, a gated delta rule, and three blocks of it for one of softmax.
 
 `GatedDelta` is a layer in place of attention whose cache is a matrix per head, however long the
-text. Tiny Shakespeare, 0.2M parameters, equal steps and learning rate for the three variants.
+text. Tiny Shakespeare, 0.2M parameters (equal to 0.5 %), equal steps and learning rate.
 
 command   make hybrid   (four seeds)
-time      28 min for the three, of a machine busy with other work
-result    validation loss: softmax 1.971, linear 0.071 +- 0.032 better, hybrid 0.065 +- 0.031 better
+time      28 min for the three variants, while other jobs ran
+result    validation loss: softmax 1.971; linear better by 0.071 and hybrid by 0.065, both
+          95 % CI +- 0.03
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ class GatedDelta:
     """Gated delta rule by head ("Gated Delta Networks", Yang et al. 2024, without convolutions).
 
     q and k of length 1, alpha = exp(-softplus(x W_alpha + b)), beta = sigmoid(x W_beta), RMS norm
-    of each head's output. At first a state decays by 1/e within 4 tokens in the first head, and
-    within the context in the last.
+    of each head's output. With initial parameters a state decays to 1/e within 4 tokens in the
+    first head, and within the context in the last.
     """
 
     chunk_size: int = 32

@@ -1,16 +1,16 @@
 """A scaling law on a laptop: the loss on Shakespeare by parameters and training tokens.
 
 Six sizes and four budgets of one generator on all of the plays, two seeds each. Every run has a
-cosine that ends at its own budget, and is scored once, at its end, on the whole validation part.
-The longest budget goes over the text 1.7 times. The learning rate goes by the size: it is
-0.01 sqrt(32 / width), as found for 16x2, 32x3 and 64x4 at 1.5 million characters. The law is fitted
+cosine that ends at its own budget, and is scored once, at its end, on the whole validation split.
+The longest budget is 1.7 epochs. The learning rate depends on the width: it is
+0.01 sqrt(32 / width), as tuned for 16x2, 32x3 and 64x4 at 1.5 million characters. The law is fitted
 without the largest size, which it then has to predict. All parameters are multiplied with every
 token, as the embedding is the output layer too and positions have none: N counts them all.
 
 command   make scaling   (or, for an existing study: python -m experiments.tools.scaling STUDY)
-time      80 min for 20 variants, all but the four larger ones of 8M, beside much other work
+time      80 min for 20 variants, all but the four larger ones of 8M, while other jobs ran
 result    E 1.43, alpha 0.29, beta 0.82; 449,952 parameters, left out of the fit, at 4M characters:
-          predicted 1.658 (1.618 to 1.686), measured 1.6556 +- 0.0015
+          predicted 1.658 (1.618 to 1.686), measured 1.6556 (SD 0.0015)
 """
 
 from tlite import override

@@ -5,7 +5,7 @@ times higher and falls to 0 (see shakespeare_post.py for the post's constant one
 
 command   make shakespeare   (OPTIONS="--seeds 3" for mean and spread)
 time      2 min 47 s
-result    validation perplexity 6.23; three seeds 6.240 +- 0.006 (loss 1.8310 +- 0.0010)
+result    validation perplexity 6.23; three seeds 6.240 (SD 0.006), loss 1.8310 (SD 0.0010)
 """
 
 from tlite.data import Shakespeare

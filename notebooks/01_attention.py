@@ -69,7 +69,7 @@ largest, derivative = np.zeros((2, 2, len(widths)))  # by row: plain, divided
 for n, width in enumerate(widths):
     q, k = random.normal(size=(200, 1, width)), random.normal(size=(200, 32, width))
     scores = (q * k).sum(-1)  # of 200 queries with 32 keys each
-    print(f"width {width:3}: deviation {scores.std():4.1f}, its square root {width**0.5:4.1f}")
+    print(f"width {width:3}: SD of scores {scores.std():4.1f}, sqrt(width) {width**0.5:4.1f}")
     for row, z in enumerate((scores, scores / width**0.5)):
         jacobians = np.asarray(jax.vmap(jax.jacobian(jax.nn.softmax))(z))
         largest[row, n] = np.median(np.asarray(jax.nn.softmax(z)).max(-1))
@@ -175,7 +175,7 @@ print("head 1: each word attends to the one before with", np.diagonal(weights[1]
 # %% [markdown]
 # ## Causality, seen by a gradient
 #
-# That no output depends on a later input need not be believed: the Jacobian
+# That no output depends on a later input can be checked: the Jacobian
 # $\partial y_t / \partial x_s$ is exactly 0 for $s > t$, and only there.
 
 
@@ -187,7 +187,7 @@ def attend(x):
 jacobian = np.asarray(jax.jacobian(attend)(x))  # (T, D, T, D)
 depends = np.abs(jacobian).sum((1, 3))
 print(depends.round(1))
-print("largest derivative by a later input:", depends[~np.asarray(causal)].max())
+print("largest derivative with respect to a later input:", depends[~np.asarray(causal)].max())
 
 # %% [markdown]
 # ## Exercise

@@ -15,7 +15,7 @@
 # **Teaches** how to write a transformer block in plain expressions, and why it matters whether the
 # norm comes before or after the layer. **Needs** [notebook 1](01_attention.ipynb); no data.
 #
-# Beside attention a block has three simple parts: norms, a feed-forward layer and residual
+# Besides attention a block has three simple parts: norms, a feed-forward layer and residual
 # connections. Here each is written as an expression, then all of them together.
 
 # %%
@@ -44,7 +44,7 @@ def compare(by_hand, by_library):
 #
 # $y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b$ (Ba et al. 2016) with the mean $\mu$
 # and variance $\sigma^2$ over the numbers of one vector, not over the batch. Before the learned
-# scale $g$ and bias $b$ each vector has mean 0 and variance 1, whatever its size.
+# scale $g$ and bias $b$ each vector has mean 0 and variance 1, whatever its scale.
 
 # %%
 width = 64
@@ -125,7 +125,7 @@ compare(post_norm, by_library)
 
 # %% [markdown]
 # Pre-norm (Xiong et al. 2020, figure 1b) has it before the layer: $x + f(\mathrm{norm}(x))$.
-# The sum of $x$ and the layers is then never normed.
+# The residual stream itself is then never normalized.
 
 # %%
 y = F.layer_norm(params.attention_norm, x)
@@ -140,11 +140,11 @@ compare(pre_norm, by_library)
 # ## The difference at depth
 #
 # The figure shows, before any training, the size of the residual stream after each block and the
-# gradient with respect to its last matrix, $W_2$. Post-norm returns the stream to size 1 in each
-# block. With pre-norm it grows, so that later blocks change it less. Xiong et al. 2020 (theorem 1)
-# bound the last block's gradient by a number that does not depend on the number of blocks $L$ for
-# post-norm, and falls like $1 / \sqrt{L}$ for pre-norm. They conclude that post-norm needs a
-# warm-up because of the large gradients near the output.
+# gradient with respect to the block's last matrix, $W_2$. Post-norm returns the stream to size 1
+# in each block. With pre-norm it grows, so that later blocks change it less. Xiong et al. 2020
+# (theorem 1) bound the last block's gradient by a number that does not depend on the number of
+# blocks $L$ for post-norm, and falls like $1 / \sqrt{L}$ for pre-norm. They conclude that
+# post-norm needs a warm-up because of the large gradients near the output.
 
 # %%
 texts = jnp.asarray(random.normal(size=(16, 10, width)))
@@ -156,8 +156,8 @@ def loss(blocks, config):
         x, _, _ = block(params, x, BlockInputs(), config=config)
         return x, jnp.sqrt(jnp.square(x).mean())
 
-    x, sizes = jax.lax.scan(step, texts, blocks)
-    return (F.layer_norm(plain, x) * direction).mean(), sizes  # pre-norm needs a norm at the end
+    x, stream = jax.lax.scan(step, texts, blocks)
+    return (F.layer_norm(plain, x) * direction).mean(), stream  # pre-norm needs a norm at the end
 
 
 @partial(jax.jit, static_argnums=1)
@@ -171,10 +171,10 @@ def gradient_norms(blocks, config):
 last = {}
 _, panels = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 for name, each in {"post-norm": config, "pre-norm": with_pre_norm}.items():
-    sizes, stream = gradient_norms(blocks, each)
+    norms, stream = gradient_norms(blocks, each)
     panels[0].plot(np.arange(1, num_blocks + 1), stream, label=name, marker=".")
-    panels[1].plot(np.arange(1, num_blocks + 1), sizes, label=name, marker=".")
-    last[name] = sizes[-1]
+    panels[1].plot(np.arange(1, num_blocks + 1), norms, label=name, marker=".")
+    last[name] = norms[-1]
     print(f"{name}: residual stream {stream[0]:.2f} after block 1, {stream[-1]:.2f} at the end")
 for axes in panels:
     axes.set(xlabel="block", ylim=(0, None))

@@ -1,8 +1,8 @@
 """Six optimizers on all of Shakespeare's plays, each with a tuned learning rate.
 
-The learning rate of each is tuned at 400 steps, on seeds of its own. With the chosen one, each is
-trained for 400 steps, and for 200 if its tuned loss is below AdamW's, else for 600; five seeds. The
-effective speedup is over AdamW at 400 steps.
+The learning rate of each is tuned at 400 steps, on seeds that are not used again. With it each is
+trained for 400 steps with five seeds, and all but AdamW also for 200 steps, if the tuned loss is
+below AdamW's, or for 600. The effective speedup is over AdamW at 400 steps.
 
     make optimizers    (python -m experiments.tools.optimizer_study runs/optimizers)
 

@@ -2,9 +2,10 @@
 
     .venv/bin/python -m experiments.tools.simulate
 
-Losses fall as 1.2 + 8 steps^-0.45; seeds, examples, and both together add normal errors of the
-sizes that runs of the 0.8M shape have. In the second table the best of eight learning rates, the
-optimum of a parabola, moves between the rungs by a normal shift.
+Losses fall as 1.2 + 8 steps^-0.45. Normal effects of example, example and variant, seed, and run
+are added, and a residual, of the sizes that runs of the 0.8M shape have. In the second table the
+loss is a parabola of the index of the learning rate; at early rungs its minimum is displaced by a
+normal shift, which vanishes at the last step.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from tlite.comparison.speedup import speedup
 
 BUDGETS = 250, 500, 1000, 2000
 EXAMPLES = 26
-TEXT, INTERACTION, SEED, RUN, CELL = 0.1, 0.01, 0.006, 0.004, 0.02  # standard deviations, in nats
+EXAMPLE_SD, INTERACTION_SD, SEED_SD, RUN_SD, RESIDUAL_SD = 0.1, 0.01, 0.006, 0.004, 0.02  # nats
 
 
 def loss(steps: float) -> float:
@@ -31,12 +32,12 @@ def draw_study(
 ) -> tuple[dict[int, Float[np.ndarray, "S N"]], Float[np.ndarray, "S N"]]:
     """Return scores by budget of a run `factor` times as fast as the reference, and the scores of
     the reference at the largest budget."""
-    text, interaction = rng.normal(0, (TEXT, INTERACTION), (examples, 2)).T
-    seed, other = rng.normal(0, SEED, (2, seeds, 1))
+    text, interaction = rng.normal(0, (EXAMPLE_SD, INTERACTION_SD), (examples, 2)).T
+    seed, other = rng.normal(0, SEED_SD, (2, seeds, 1))
 
     def cells(mean: float, effect: Float[np.ndarray, "S N"]) -> Float[np.ndarray, "S N"]:
-        by_cell = rng.normal(0, CELL, (seeds, examples))
-        return mean + text + effect + rng.normal(0, RUN, (seeds, 1)) + by_cell
+        by_cell = rng.normal(0, RESIDUAL_SD, (seeds, examples))
+        return mean + text + effect + rng.normal(0, RUN_SD, (seeds, 1)) + by_cell
 
     effect = (seed if paired else other) + interaction
     run = {steps: cells(loss(factor * steps), effect) for steps in BUDGETS}
@@ -56,11 +57,11 @@ def coverage(seeds: int, factor: float, paired: bool, studies: int = 1000) -> tu
 def simulate_halving(
     rng: np.random.Generator, seeds: int, curvature: float, values: int = 8, steps: int = 2000
 ) -> tuple[bool, float, float]:
-    """Return whether the best value was result, the cost relative to all runs, and the regret."""
+    """Return whether the best value was selected, the cost relative to all runs, and the regret."""
     optimum, shift = rng.uniform(0.5, values - 1.5), rng.normal(0, 0.5)
-    text, seed = rng.normal(0, TEXT, EXAMPLES), rng.normal(0, SEED, (seeds, 1))
-    effects = rng.normal(0, INTERACTION, (values, EXAMPLES))
-    by_run = rng.normal(0, RUN, (values, seeds, 1))
+    text, seed = rng.normal(0, EXAMPLE_SD, EXAMPLES), rng.normal(0, SEED_SD, (seeds, 1))
+    effects = rng.normal(0, INTERACTION_SD, (values, EXAMPLES))
+    by_run = rng.normal(0, RUN_SD, (values, seeds, 1))
     alive, cost, last = [*range(values)], 0, 0
     for rung, at in enumerate([*rungs(steps, values), steps], 1):
         cost, last = cost + len(alive) * (at - last), at
@@ -68,7 +69,7 @@ def simulate_halving(
         scores = {
             value: curvature * (value - best) ** 2
             + (text + effects[value] + seed + by_run[value])
-            + rng.normal(0, CELL, (seeds, EXAMPLES))
+            + rng.normal(0, RESIDUAL_SD, (seeds, EXAMPLES))
             for value in alive
         }
         alive = survivors(scores, max(values // 2**rung, 1))
@@ -83,7 +84,7 @@ def main() -> None:
             cells = [coverage(seeds, factor, paired) for factor in (1.1, 1.5, 2.2)]
             texts = "  ".join(f"{100 * c:5.1f} % ({width:.2f})" for c, width in cells)
             print(f"{seeds:2} seeds, {'paired' if paired else 'unpaired':8}  {texts}")
-    print("Successive halving of eight values: best result, cost relative to all, regret in nats")
+    print("Successive halving of eight values: best selected, cost relative to all, regret in nats")
     for curvature in (0.01, 0.03, 0.1):
         for seeds in (1, 3, 5):
             rng = np.random.default_rng([seeds, int(1000 * curvature)])

@@ -1,9 +1,9 @@
-"""Write the tables of RESULTS.md from the logs in experiments/results; after a new log run
+"""Write the tables of RESULTS.md from the logs in experiments/results. After adding a log, run
 
     .venv/bin/python -m experiments.tools.tables
 
 Tables stand between `<!-- table: NAME -->` and `<!-- end -->`; a row is a log, with the first
-sentence of its experiment. `make readme` checks that RESULTS.md is what this writes.
+line of its experiment's docstring. `make readme` checks that RESULTS.md is what this writes.
 """
 
 import ast
@@ -48,13 +48,13 @@ def row(*cells: object) -> str:
 
 
 def table(header: list[str], rows: list[str], log: str = "") -> list[str]:
-    """Return the lines of a table; `log` names the log of all rows below it."""
+    """Return the lines of a table; `log` names the one log of all its rows."""
     source = ["", f"Log: {link(log)}."] if log else []
     return [row(*header), row(*["---"] * len(header)), *rows, *source]
 
 
 def description(text: str) -> str:
-    """Return the first sentence of a log's experiment, and the options it was trained with."""
+    """Return the first line of a log's experiment, and the options it was trained with."""
     name, options = re.match(r"\$ tlite (?:train |evaluate runs/)(\w+)(.*)", text).groups()
     source = (FOLDER / f"{RENAMED.get(name, name)}.py").read_text(encoding="utf-8")
     sentence = ast.get_docstring(ast.parse(source)).partition("\n")[0].rstrip(".")
@@ -63,7 +63,7 @@ def description(text: str) -> str:
 
 
 def num_seeds(text: str) -> int:
-    """Return the seeds of a run, or the number of runs of one seed each."""
+    """Return the number of seeds of a run, or the number of runs of one seed each."""
     match = re.search(SEEDS, text, re.M)
     return int(next(filter(None, match.groups()))) if match else text.count("$ tlite evaluate")
 

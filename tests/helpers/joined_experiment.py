@@ -1,6 +1,8 @@
 """An experiment that trains nothing, for tests of how several processes end.
 
-Its name selects the behaviour; files in the run's folder show the progress of each process.
+Its name selects the behaviour: "end" stops after ten steps, "loop" never, "pause" sleeps first,
+"fault-N" and "bug-N" raise a UserError or a KeyError in process N. Files in
+the run's folder show the progress of each process.
 """
 
 import signal

@@ -82,7 +82,11 @@ SYNONYMS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return the exit code: 0, or 2 with one line on stderr."""
+    """Run a command and return the exit code.
+
+    It is 0; 2 after an error, which is one line on stderr; 1 if standard output was closed; 128 +
+    the number of a signal that stopped it.
+    """
     code = run(run_command, sys.argv[1:] if arguments is None else arguments)
     try:
         sys.stdout.flush()

@@ -29,7 +29,7 @@ from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.runs.generator import fit_to_corpus
 
-COMPONENTS = (
+COMPONENT_HELP = (
     "--positions rotary chooses a component of the model, and --positions.base 7 sets one of its "
     "fields."
 )
@@ -120,8 +120,10 @@ def read_axis(
     return dict(zip(labels, changes, strict=True))
 
 
-def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return the ranges (low, high) and lists of choices of --vary by dotted name."""
+def read_search_space(
+    experiment: Any, vary: Sequence[Sequence[str]], flag: str = "--vary"
+) -> dict[str, Any]:
+    """Return the ranges (low, high) and lists of choices of an option by dotted name."""
     names, space = option_names(experiment), {}
     for option, *words in vary:
         option = option.replace("_", "-")
@@ -129,8 +131,8 @@ def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[st
         is_range = len(words) == 1 and RANGE.fullmatch(words[0])
         if len({*words}) < max(len(words), 1 if is_range else 2):
             raise UserError(
-                f"--vary {option} needs a range or two or more values, as in --vary learning-rate "
-                "1e-4..1e-1 or --vary norm layer rms"
+                f"{flag} {option} needs a range or two or more values, as in {flag} learning-rate "
+                f"1e-4..1e-1 or {flag} norm layer rms"
             )
         values = []
         for word in is_range.groups() if is_range else words:
@@ -138,7 +140,7 @@ def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[st
                 source = OptionWords(option, [word])
                 values.append(convert_value(experiment, path, source, parse_words))
             except (UserError, ValueError) as error:
-                raise UserError(f"--vary {option} {' '.join(words)}: {error}") from error
+                raise UserError(f"{flag} {option} {' '.join(words)}: {error}") from error
         space[path] = tuple(values) if is_range else values
     return space
 
@@ -147,10 +149,10 @@ def read_search_space(experiment: Any, vary: Sequence[Sequence[str]]) -> dict[st
 
 
 def option_names(experiment: Any) -> dict[str, str]:
-    """Return the dotted names of fields by the first word of an option.
+    """Return the dotted name of the field of each option, such as {"width": "model.width"}.
 
-    It is "width" for `model.width`: the fields of model, training, data and the like have options
-    without a prefix. If a field of the data has the name of another, its option has "data.".
+    Fields of model, training and data need no prefix, but a field of the data that has the name of
+    another has the prefix "data.".
     """
     hints, names, groups = get_type_hints(type(experiment)), {}, []
     for field in dataclasses.fields(experiment):
@@ -260,7 +262,7 @@ def print_help(command: type, experiment: Any, program: str, about: str) -> None
         section = path.partition(".")[0] if "." in path else "experiment"
         sections.setdefault(section, []).append((path.replace(".", "__"), kind, default))
     groups = [("command", Annotated[command, tyro.conf.arg(name="")])]
-    texts = field_help(experiment) | {"experiment": COMPONENTS}
+    texts = field_help(experiment) | {"experiment": COMPONENT_HELP}
     for name, fields in sections.items():
         group = dataclasses.make_dataclass(name, fields)
         default = dataclasses.field(default_factory=group)
@@ -300,7 +302,7 @@ def component_words(field: dataclasses.Field, kind: Any) -> dict[str, Any]:
 
 
 def default_word(words: dict[str, Any], value: Any) -> str:
-    """Return the word for a component like this one, its path, or the user's function's name."""
+    """Return a default as help shows it: a component's word or path, or a function's name."""
     function = getattr(value, "function", value)
     if isinstance(function, str) or hasattr(function, "__name__"):
         return getattr(function, "__name__", function)

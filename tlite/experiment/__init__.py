@@ -129,7 +129,7 @@ class BaseExperiment(Config):
         return dataclasses.replace(self, **changes)
 
     def resolve_precision(self, precision: Precision | None = None, attention: str = "fused"):
-        """Return the experiment with "auto" precision and "auto" functions resolved.
+        """Return the experiment with "auto" precision, attention and head product resolved.
 
         Args:
             precision: precision to use; None: resolve "auto" by the hardware of process 0.

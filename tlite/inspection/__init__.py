@@ -1,4 +1,4 @@
-"""Capture and edit the values inside a model, and analyses built on these."""
+"""Capture and edit the values inside a model, and analyse them."""
 
 from tlite.inspection.capture import match_names, run, tap_names
 from tlite.inspection.tools import (

@@ -52,7 +52,7 @@ MODELS = {
     "Seq2SeqConfig": "Seq2Seq",
     "TransformerConfig": "Encoder",
 }
-"""Name of the model by that of its config."""
+"""Name of the model class by that of its config class."""
 
 
 def make_model(config, *, rng):

@@ -16,8 +16,8 @@ from tlite.models.config import positions_name
 LayerCache = dict[str, Any]
 """Cache entries of a block by layer: "attention", "feed_forward", in a decoder "cross_attention".
 
-An entry is None, a tree of arrays (..., C, N) with one row per position, as the keys and values
-(..., G, C, K) of `attend`, or a `functional.State` of fixed size.
+An entry is None, a tree of arrays (..., S, N) with one row per position, as the keys and values
+(..., G, S, K) of `attend`, or a `functional.State` of fixed size.
 """
 STATIC = {"static": True}
 
@@ -47,7 +47,7 @@ class BlockInputs:
     valid: Bool[Array, "*#batch T"] | None = None
     """False where x is padding: a recurrent layer leaves its state unchanged there."""
     segment_ids: Int[Array, "*#batch T"] | None = None
-    """Number of the document of each token; the mask separates documents already."""
+    """Index of the document of each token; `mask` prevents attention between documents already."""
     memory: Float[Array, "*#batch M D"] | None = None
     """Output of an encoder, for cross-attention."""
     memory_mask: Bool[Array, "..."] | None = None
@@ -131,7 +131,7 @@ def rotary_frequencies(
     """Return the rotary frequencies, scaled for longer contexts, and YaRN's attention factor.
 
     Args:
-        local_base: that of a block with a window, which is never scaled.
+        local_base: base of blocks with a window; their frequencies are never scaled.
     """
     if local_base is not None:
         return F.rotary_frequencies(head_dim, local_base), None

@@ -116,7 +116,7 @@ def with_table(run: Run, path: Path) -> Run:
 
 
 def compare(*runs: Run | Study | str | Path, **options: Any) -> Any:
-    """Compare runs or studies with the first, seed by seed (`tlite.comparison.compare`).
+    """Compare runs or studies with the first (`tlite.comparison.compare`).
 
     Only saved configs and scores are read: no user code of the runs is executed.
     """

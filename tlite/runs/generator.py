@@ -334,7 +334,7 @@ def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: int = 0) -> int:
-    """Return the number of embedding rows: `size` if it is enough, or the number of tokens for 0.
+    """Return the number of embedding rows: `size` if it is enough, or that of the tokens if 0.
 
     Args:
         extra: tokens of the model that follow the tokenizer's.
@@ -346,7 +346,7 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: in
     is_padded = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not is_padded:
         raise UserError(
-            f"vocabulary_size is {size}, but the text has {needed} tokens: leave it out"
+            f"vocabulary_size is {size}, but the tokenizer has {needed} tokens: leave it out"
         )
     return size or needed
 
@@ -465,8 +465,8 @@ def text_splits(
 ) -> list[TextSplit]:
     """Return the training split of a text and the validation split, which is the end of the text.
 
-    The text is split, so that the bytes of a split are known exactly; with a pretrained model its
-    tokens are.
+    The text is split before it is tokenized, so that the bytes of a split are known exactly; with a
+    pretrained model the tokens are split instead.
     """
     fraction, context = experiment.data.validation_fraction, experiment.model.context
     splits, is_pretrained = [], experiment.init_from is not None
