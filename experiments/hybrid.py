@@ -1,4 +1,4 @@
-"""Softmax attention, a gated delta rule, and three blocks of it for one of softmax.
+"""Softmax attention, a gated delta rule, and a hybrid with three of it to one softmax.
 
 `GatedDelta` is a layer in place of attention whose cache is a matrix per head, however long the
 text. Tiny Shakespeare, 0.2M parameters (equal to 0.5 %), equal steps and learning rate.

@@ -44,7 +44,7 @@ def compare(by_hand, by_library):
 #
 # $y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b$ (Ba et al. 2016) with the mean $\mu$
 # and variance $\sigma^2$ over the numbers of one vector, not over the batch. Before the learned
-# scale $g$ and bias $b$ each vector has mean 0 and variance 1, whatever its scale.
+# scale $g$ and bias $b$ each vector has mean 0 and variance 1, however large $x$ is.
 
 # %%
 width = 64

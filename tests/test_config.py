@@ -159,6 +159,10 @@ def test_labels_keep_their_order():
     assert list(through_json(config).labels) == ["b", "a", "c"]
 
 
+def test_the_largest_seeds_are_valid():
+    assert TrainingConfig(seed=2**31 - 2, seeds=2).seed_range[-1] == 2**31 - 1
+
+
 def test_a_field_missing_in_json_takes_its_default():
     config = TrainingConfig(steps=7, seeds=3)
     expected = dataclasses.replace(config, seeds=1)
@@ -181,7 +185,7 @@ MISFITS = [
     (TABLE, {"labels": {"1": 2}}, "labels.*2"),
     (TABLE, {"training": "a.csv"}, "training.*'a.csv'"),
     (M.Rotary(), {"scaling": NOVEL}, "scaling: expected RotaryScaling or None, not"),
-    (TRAINING, {"seed": 2**31 - 2, "seeds": 3}, "seed .*not 2147483646"),
+    (TRAINING, {"seed": 2**31 - 2, "seeds": 3}, "2147483646 to 2147483648"),
     (GENERATOR, {"width": 2**31}, "width must be at most .*, not 2147483648"),
     (GENERATOR, {"block": {"kind": "Block", "pre_norm": 1}}, "^block: pre_norm: expected bool"),
     (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected LMHead, not 'Transla"),

@@ -2,10 +2,10 @@
 
     .venv/bin/python -m experiments.tools.simulate
 
-Losses fall as 1.2 + 8 steps^-0.45. Normal effects of example, example and variant, seed, and run
-are added, and a residual, of the sizes that runs of the 0.8M shape have. In the second table the
-loss is a parabola of the index of the learning rate; at early rungs its minimum is displaced by a
-normal shift, which vanishes at the last step.
+Losses fall as 1.2 + 8 steps^-0.45. To each are added normal effects of the example, of example and
+variant, of the seed and of the run, and a residual, all as large as in runs of the 0.8M shape. In
+the second table the loss is a parabola of the index of the learning rate; at early rungs its
+minimum is displaced by a normal shift, which vanishes at the last step.
 """
 
 import numpy as np

@@ -235,7 +235,7 @@ def test_unfinished_beams_are_not_printed(works, translator):
 # Texts
 
 
-CUT = "texts exceed the model's context and are truncated: the first is text"
+CUT = "texts exceed the model's input and are truncated: the first is text"
 UNKNOWN = "different words are unknown to the model:"
 WARNINGS = {
     "classify {classifier} good '' '   ' ... ☕": [

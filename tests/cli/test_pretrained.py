@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tlite as library
+from tests.helpers.complaints import complaint
 from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite import models as M
@@ -174,6 +175,13 @@ def test_a_fine_tuned_bert_is_exported_as_one(works, tuned, tmp_path):
     fields = json.loads((tmp_path / "out" / "config.json").read_text())
     assert fields["id2label"] == {"0": "bad", "1": "good"}
     assert library.load(tuned.run)[0].config.context == 6
+
+
+@pytest.mark.parametrize("change", [{"tokenizer.word_ngrams": 2}, {"padding": "unknown"}])
+def test_a_pretrained_model_sets_tokenizer_and_padding(bert, tmp_path, change):
+    experiment = load_experiment(str(classifier_file(tmp_path / "tuned.py", bert)))
+    message = complaint(Run.create, library.override(experiment, change), tmp_path / "run")
+    assert "tokenizer and padding" in message
 
 
 def test_low_rank_updates_of_a_bert_are_trained_with_a_new_head(bert, tmp_path, capsys):

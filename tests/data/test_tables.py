@@ -569,6 +569,16 @@ def test_rows_of_tables_are_pairs(capsys):
     assert "--source-column and --target-column need each other" in message
 
 
+def test_unlabelled_lines_beside_a_labelled_table_are_complete():
+    """Beside lines with labels they have labels, too."""
+    Path("a.csv").write_text("text,label\ngood,1\nbad,0\n")
+    Path("more.txt").write_text("Superb sound\nHandle\n")
+    table = LabelledText(training=("a.csv",), text_column="text", label_column="label")
+    assert [*table.texts("more.txt")] == ["Superb sound", "Handle"]
+    lines = LabelledText(training=("more.txt",))
+    assert [*lines.texts("more.txt")] == ["sound", ""]
+
+
 @pytest.mark.parametrize(
     ("source", "target", "first"),
     [(["a", "", "c", ""], ["a", "b", "c", "d"], 2), (["a", "b", "c"], ["a", "b", " \t"], 3)],

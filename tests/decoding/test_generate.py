@@ -55,6 +55,16 @@ def test_tokens_depend_on_model_prompt_and_key_alone(model):
     assert (expected != draw(model, seed=1)).any()
 
 
+def test_padding_of_prompts_may_exceed_the_first_cache():
+    model = make_model(context=256)
+    prompts = np.zeros((2, 200), int)
+    prompts[:, :4] = PROMPT
+    expected, padded = (
+        draw(model, p, 3, lengths=np.array([4, 3])) for p in (prompts[:, :4], prompts)
+    )
+    np.testing.assert_array_equal(padded, expected)
+
+
 @pytest.mark.parametrize("size", [5, 20])
 def test_a_stream_yields_the_tokens_of_generate_in_chunks(model, size):
     options = {"num_tokens": 16, "rng": jax.random.key(0), "chunk_size": size}

@@ -79,7 +79,7 @@ def test_a_user_s_data_is_trained_on_and_resumed(without_type_checks):
 
     other = dataclasses.replace(experiment, data=Repeated("the other line\n"))
     assert Run.create(other, resume="auto").dir.path != run.dir.path
-    assert "derive it from GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
+    assert "derive it from one of GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
 
 
 def test_train_of_variants_returns_their_compared_study(base, tmp_path, capsys):

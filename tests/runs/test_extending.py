@@ -196,7 +196,7 @@ def test_a_profile_opens_and_changes_no_bit(classifier, tmp_path, capsys):
     assert f"profile of 2 steps: xprof {folder / 'profile'}" in capsys.readouterr().out
     assert_same_runs(folder, classifier.dir.path)
     Run.open(folder).train(profile=2)
-    assert "profile" in capsys.readouterr().out  # there was no step left
+    assert "no profile: " in capsys.readouterr().out  # there was no step left
     (trace,) = (folder / "profile").rglob("perfetto_trace.json.gz")
     assert list(trace.parent.glob("*.xplane.pb"))
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]

@@ -33,6 +33,7 @@ from tlite.runs import ClassifierRun, Run, run, study
 from tlite.runs.study import (
     DatasetCache,
     build_variant,
+    make_variants,
     resolve_precision,
     resume_study,
     start_study,
@@ -123,6 +124,13 @@ KILLS = {
     "in the second variant": (Checkpoints, "save", 2),
     "at the end": (study, "report", 1),
 }
+
+
+@pytest.mark.parametrize("change", [{"ema": 0.9}, {"average_last": 2}])
+def test_variants_may_be_scored_by_an_average(base, change):
+    metric = "ema_loss" if "ema" in change else "average_loss"
+    variants = make_variants(sizes(base, best_metric=metric, **change), DatasetCache())
+    assert {variant.config().training.best_metric for variant in variants} == {metric}
 
 
 def test_a_study_killed_at_any_moment_ends_with_the_same_bits(base, undisturbed, tmp_path, capsys):

@@ -84,8 +84,8 @@ SYNONYMS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code.
 
-    It is 0; 2 after an error, which is one line on stderr; 1 if standard output was closed; 128 +
-    the number of a signal that stopped it.
+    It is 0; 1 if standard output was closed; 2 after an error, which is one line on stderr; 128 +
+    the number of a signal that stopped it. A bug raises.
     """
     code = run(run_command, sys.argv[1:] if arguments is None else arguments)
     try:

@@ -205,7 +205,7 @@ class Resume(ResumeOptions):
     other schedules can be extended. A wsd run whose learning rate decays already is not changed: a
     new run continues from its checkpoint before the decay."""
     run: Path | None = None
-    """Folder of the new run if --steps continues a wsd run in one; None: runs/NAME/TIME."""
+    """Folder of the new run that --steps creates from a wsd run; None: runs/NAME/TIME."""
     retry: Annotated[tuple[str, ...], UseAppendAction] = ()
     """Failed variant of a study to train again."""
     profile: int = 0
@@ -614,7 +614,7 @@ def warn_unread(tokenizer: Any, texts: list[str], cut: list[bool]) -> None:
         number = len(set(tokenizer.words(text)))
         warn(f"{len(unknown)} of {number} different words are unknown to the model: {names}")
     if any(cut):
-        reason = "texts exceed the model's context and are truncated: the first is text"
+        reason = "texts exceed the model's input and are truncated: the first is text"
         warn(f"{sum(cut)} of {len(texts)} {reason} {cut.index(True) + 1}")
 
 

@@ -151,8 +151,8 @@ def read_search_space(
 def option_names(experiment: Any) -> dict[str, str]:
     """Return the dotted name of the field of each option, such as {"width": "model.width"}.
 
-    Fields of model, training and data need no prefix, but a field of the data that has the name of
-    another has the prefix "data.".
+    Fields of model, training, data and the like need no prefix, but a field of the data that has
+    the name of another has the prefix "data.".
     """
     hints, names, groups = get_type_hints(type(experiment)), {}, []
     for field in dataclasses.fields(experiment):

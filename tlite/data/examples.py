@@ -343,7 +343,12 @@ class LabelledText(TableData):
                 yield text, value.strip()  # " pos" and "pos" are one class
 
     def texts(self, source: str) -> Iterator[str]:
-        """Return an iterator over the texts of a file or split, which needs no labels."""
+        """Return an iterator over the texts of a file or split, which needs no labels.
+
+        Lines of a text file begin with a label only if those of the training files do.
+        """
+        if not self.has_columns(source) and self.has_columns(self.training[0]):
+            return iter(read_lines(find(source), self.encoding))
         return (row[0] for row in self._source_rows(source, self.text_column or "text"))
 
     def _source_rows(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:

@@ -104,7 +104,7 @@ def stream(
     chunks = plan_chunks(longest, num_tokens, context, chunk_size=chunk_size, budget=budget)
     capacity = chunks[0].capacity
     prefill_size = _prefill_size(longest - 1, length.size, capacity)
-    arrays = jax.device_put((window, length, dropped))
+    arrays = jax.device_put((window[..., :capacity], length, dropped))
     state = _init_state(model, *arrays, options.tap, capacity=capacity, prefill_size=prefill_size)
     for chunk in chunks:
         tokens = pad_axis(state.tokens, chunk.capacity, axis=-1)

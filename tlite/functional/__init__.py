@@ -1,8 +1,8 @@
 """The equations of a transformer as pure functions of arrays, with any leading batch axes.
 
 Letters in shapes: B batch, T query positions, S key positions, D model width, H heads, G heads
-of keys and values, K head width, F hidden width, V vocabulary, C classes, M length of a memory,
-L length of a table.
+of keys and values, K head width, F hidden width, V vocabulary, C classes or positions of a
+cache, M length of a memory, L length of a table.
 """
 
 from tlite.functional.attention import (

@@ -16,8 +16,8 @@ from tlite.models.config import positions_name
 LayerCache = dict[str, Any]
 """Cache entries of a block by layer: "attention", "feed_forward", in a decoder "cross_attention".
 
-An entry is None, a tree of arrays (..., S, N) with one row per position, as the keys and values
-(..., G, S, K) of `attend`, or a `functional.State` of fixed size.
+An entry is None, a tree of arrays (..., C, N) with one row per position, as the keys and values
+(..., G, C, K) of `attend`, or a `functional.State` of fixed size.
 """
 STATIC = {"static": True}
 
@@ -47,7 +47,7 @@ class BlockInputs:
     valid: Bool[Array, "*#batch T"] | None = None
     """False where x is padding: a recurrent layer leaves its state unchanged there."""
     segment_ids: Int[Array, "*#batch T"] | None = None
-    """Index of the document of each token; `mask` prevents attention between documents already."""
+    """Index of the document of each token; `mask` already prevents attention between documents."""
     memory: Float[Array, "*#batch M D"] | None = None
     """Output of an encoder, for cross-attention."""
     memory_mask: Bool[Array, "..."] | None = None

@@ -89,6 +89,8 @@ class ClassifierRun(ExamplesRun):
 
             if experiment.sentences:
                 raise UserError("a pretrained model reads complete texts: no --sentences")
+            if experiment.tokenizer != Words() or experiment.padding != "mask":
+                raise UserError("the pretrained model sets tokenizer and padding: leave them out")
             init = load_init(init_from, experiment.model, len(classes))
             experiment = dataclasses.replace(experiment, model=init.config, init_from=init.settings)
             tokenizer, new_arrays = init.tokenizer, init.new

@@ -334,7 +334,7 @@ def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: int = 0) -> int:
-    """Return the number of embedding rows: `size` if it is enough, or that of the tokens if 0.
+    """Return the number of embedding rows: `size`, or as many as needed if it is 0.
 
     Args:
         extra: tokens of the model that follow the tokenizer's.
@@ -345,9 +345,7 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0, extra: in
     needed = max(tokenizer.max_id + 1, at_least) + extra
     is_padded = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not is_padded:
-        raise UserError(
-            f"vocabulary_size is {size}, but the tokenizer has {needed} tokens: leave it out"
-        )
+        raise UserError(f"vocabulary_size is {size}, but {needed} tokens are needed: leave it out")
     return size or needed
 
 

@@ -407,8 +407,7 @@ class Run(abc.ABC):
         from tlite.runs.init_from import load_init
 
         model = self.experiment.model
-        arrays = load_init(init_from, model, getattr(model, "num_classes", None)).arrays
-        return {name: array for name, array in arrays.items() if name in self.trainer.shapes}
+        return load_init(init_from, model, getattr(model, "num_classes", None)).arrays
 
     def extra_metrics(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """Return validation metrics in addition to the task's, (M,) each."""
@@ -438,7 +437,7 @@ class Run(abc.ABC):
         return self
 
     def train_until(self, step: int, *, profile: int = 0) -> None:
-        """Train from the last checkpoint to a step; save state and scores of all examples."""
+        """Train from the last checkpoint to a step; save it and the scores of the validation."""
         remember_code(to_dict(self.experiment))
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()

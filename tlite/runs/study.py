@@ -44,7 +44,9 @@ class DatasetCache:
 
     def build(self, experiment: Any) -> Built:
         """Return `build` of a resolved experiment; its name and training do not matter."""
-        training = TrainingConfig(best_metric=experiment.training.best_metric)
+        config = experiment.training
+        metric = config.best_metric.removeprefix(f"{config.best_weights}_")
+        training = TrainingConfig(best_metric=metric)
         key = value_key(dataclasses.replace(experiment, name="-", training=training))
         if key not in self._built:
             self._built[key] = build(experiment, self.load(experiment))

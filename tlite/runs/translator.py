@@ -141,11 +141,11 @@ class TranslatorRun(ExamplesRun):
         """Return the best translation of each text."""
         sources = encode_sources(self.experiment, self.tokenizer, texts)
         results = translate(model, sources, **search)
-        return [self.tokenizer.decode(beams[0][0]) for beams in results]
+        return [self.tokenizer.decode(beams[0][0]).lstrip(" ") for beams in results]
 
     def references(self, pairs: list[Pair]) -> list[str]:
-        """Return the reference translations, normalised as the tokenizer normalises: NFC, case."""
-        targets = [unicodedata.normalize("NFC", pair.target) for pair in pairs]
+        """Return the references, normalised as outputs are: NFC, case, no spaces at the start."""
+        targets = [unicodedata.normalize("NFC", pair.target).lstrip(" ") for pair in pairs]
         return [t.lower() for t in targets] if self.experiment.tokenizer.lowercase else targets
 
     def print_report(self, means, parameters, step) -> None:

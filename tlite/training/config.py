@@ -179,7 +179,8 @@ class TrainingConfig(
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a fraction, from 0 to 1, not {getattr(self, name)}")
         if not 0 <= self.seed <= 2**31 - self.seeds:
-            raise ValueError(f"seed and seed + seeds - 1 must be in [0, 2^31), not {self.seed}")
+            last = self.seed + self.seeds - 1
+            raise ValueError(f"seeds {self.seed} to {last} are not all in [0, 2^31)")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is a decay between 0 and 1, such as 0.999, not {self.ema}")
         if self.best_weights and self.best_weights not in self.averages:

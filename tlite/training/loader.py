@@ -111,7 +111,7 @@ class PrefetchingLoader(Loader):
     `batches` returns arrays (M, N, A, B, ...): M seeds, N = `max_steps_per_call` steps of A
     micro-batches of B examples. A shorter call fills only its first steps.
 
-    `task.draw` and `task.buckets` are not used.
+    `task.draw` and the draws of `task.buckets` are not used.
 
     Args:
         read: (seed, step, rows) -> these rows of the A * B examples of a step, a pytree of arrays

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
@@ -150,7 +150,7 @@ def train_steps(
         if is_due or config.is_eval_step(step) or step in (config.trunk, end):
             yield calls.read(state)
     if profile:
-        show("no profile: the first steps of a command are not profiled, and no other was left")
+        show("no profile: the first step of a command is not profiled, and no other step was left")
 
 
 class CallQueue:
@@ -208,17 +208,22 @@ class MetricsWriter:
         config, finite = self.trainer.config, np.isfinite(losses["loss"])
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
         rate, first, lines = examples * self.tokens_per_example / seconds, step - len(finite), []
+        alive = self._alive()
         # Other training losses are not cross-entropies; a validation's loss always is.
         has_perplexity = self.trainer.task.has_perplexity and config.loss == CrossEntropy()
         for i, is_finite in enumerate(finite):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
-            line |= summarize_seeds(by_seed, has_perplexity, is_finite)
+            line |= summarize_seeds(by_seed, has_perplexity, is_finite & alive)
             lines.append(line | {"tokens_per_second": round(rate)})
         self.file.write(lines)
         self._check_divergence(losses["loss"], first)
         loss = lines[-1]["loss"]
         return math.nan if loss is None else loss, rate
+
+    def _alive(self) -> Bool[np.ndarray, "M"]:
+        """Return False for each diverged seed."""
+        return np.array([i not in self.diverged for i in range(self.trainer.config.seeds)])
 
     def _check_divergence(self, losses: Float[np.ndarray, "N M"], first: int) -> None:
         """Warn of seeds with a loss that is not finite; set `failure` if no other seed is left."""
@@ -238,8 +243,7 @@ class MetricsWriter:
     def write_validation(self, step: int, means: dict[str, np.ndarray]) -> dict[str, Any]:
         """Write and return the line of a validation, and keep its score."""
         config, line = self.trainer.config, {"step": step, "split": "validation"}
-        alive = np.array([i not in self.diverged for i in range(config.seeds)])
-        line |= summarize_seeds(means, self.trainer.task.has_perplexity, alive)
+        line |= summarize_seeds(means, self.trainer.task.has_perplexity, self._alive())
         line = distributed.broadcast_from_process0(lambda: line)
         self.file.write([line])
         self.scores[step] = validation_score(config, line)
@@ -359,7 +363,7 @@ class Checkpointer:
             raise RunFailed(f"no validation loss was finite, the last one at step {step}")
         if self.is_stopped():
             patience = self.trainer.config.patience
-            print(f"no better score in the last {patience} validations: stopped at step {step}")
+            print(f"stopped at step {step}: no better score for patience={patience} validations")
 
 
 def check_folder(folder: Path) -> None:

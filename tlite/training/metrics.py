@@ -138,13 +138,13 @@ def parse_line(text: bytes) -> dict | None:
     return None
 
 
-def iterate_metrics(path: Path, split: str = "", part: bytes = b"") -> Iterator[dict]:
-    """Yield every complete line, of `split` and with `part` in its text if these are not empty."""
+def iterate_metrics(path: Path, split: str = "", substring: bytes = b"") -> Iterator[dict]:
+    """Yield every complete line, of `split` and with `substring` if these are not empty."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for text in file:
-            line = parse_line(text) if split.encode() in text and part in text else None
+            line = parse_line(text) if split.encode() in text and substring in text else None
             if line and split in ("", line["split"]):
                 yield line
 

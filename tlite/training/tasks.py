@@ -35,7 +35,7 @@ def scores(
 def add_aux_losses(sums: dict, aux: Aux) -> dict[str, tuple[Array, Array]]:
     """Return (sum, count) of the losses by name, and of the scalars that layers add as aux_*.
 
-    A scalar weighs as much as the targets of the rows it was computed on.
+    Each scalar is weighted by the number of targets in the rows that it was computed on.
     """
     count = sums["loss"][1]
     return sums | {f"aux_{name}": (value * count, count) for name, value in aux.items()}

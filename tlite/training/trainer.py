@@ -1,8 +1,8 @@
 """The compiled core of training: several steps, seeds and devices in one program.
 
 The state is a tree of arrays by name, each with a leading axis of the run's seeds. Devices form a
-mesh of ("replica", "data"): seeds are spread over the first axis, and each batch over the second;
-so is each array of a large model (`sharding`).
+mesh of ("replica", "data"): seeds are spread over the first axis, and each batch over the second,
+as are the arrays of a sharded model (`sharding`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +108,10 @@ class Trainer:
                 raise UserError(f"the model has no array {name!r}")
             size = shape.shape[1:]
             if np.shape(array) not in (shape.shape, size, (1, *size)):
-                raise UserError(f"{name} has the shape {size}, not {np.shape(array)}")
+                raise UserError(
+                    f"{name} must have the shape {size}, or {shape.shape} with the axis of seeds, "
+                    f"not {np.shape(array)}"
+                )
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
             start[name] = put(array, self.mesh, shape.sharding.spec)
 
@@ -331,7 +334,7 @@ class Trainer:
     def _run_steps(self, state: TrainState, data: PyTree, first: Array, num_steps: Array) -> tuple:
         """Return the state after the steps from `first` on, and their losses (M, N) (traced)."""
         loader = self.loader
-        # Seeds run in turn if the task draws batches of several shapes: `vmap` would compute all.
+        # Seeds run in turn if the task draws batches of several shapes: `vmap` computes them all.
         is_sequential = self.task.buckets is not None and loader.seed_axis is None
 
         @partial(jax.jit, inline=True)  # traced once, for its shapes and in the loop
