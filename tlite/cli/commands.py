@@ -234,8 +234,9 @@ class Tune(CreateOptions):
     """Try values of an experiment's options by successive halving, and print the best.
 
     All values are trained for part of the steps, then the better half of them for more, and so on.
-    A value is dropped only if the 95 % interval of its difference from the best one excludes 0. The
-    experiment's fields are options, too: `tlite train EXPERIMENT --help` lists them.
+    The best has the lowest validation loss, whatever best_metric is. A value is dropped only if the
+    95 % interval of its difference from the best one excludes 0. The experiment's fields are
+    options, too: `tlite train EXPERIMENT --help` lists them.
     """
 
     vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
