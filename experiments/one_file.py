@@ -50,10 +50,10 @@ class Model(NamedTuple):
     norm: F.NormParameters
 
 
-def init_linear(rng, fan_in: int, fan_out: int) -> F.LinearParameters:
+def init_linear(rng, fan_in: int, fan_out: int, bias: bool = True) -> F.LinearParameters:
     """Glorot and Bengio 2010, eq. 16."""
     kernel = jax.nn.initializers.glorot_uniform()(rng, (fan_in, fan_out))
-    return F.LinearParameters(kernel, jnp.zeros(fan_out))
+    return F.LinearParameters(kernel, jnp.zeros(fan_out) if bias else None)
 
 
 def init_norm() -> F.NormParameters:
@@ -62,7 +62,8 @@ def init_norm() -> F.NormParameters:
 
 def init_block(rng) -> Block:
     keys = jax.random.split(rng, 6)
-    attention = F.AttentionParameters(*(init_linear(key, WIDTH, WIDTH) for key in keys[:4]))
+    projections = (init_linear(key, WIDTH, WIDTH, bias=False) for key in keys[:3])
+    attention = F.AttentionParameters(*projections, init_linear(keys[3], WIDTH, WIDTH))
     hidden = init_linear(keys[4], WIDTH, 4 * WIDTH)
     output = init_linear(keys[5], 4 * WIDTH, WIDTH)
     return Block(init_norm(), attention, init_norm(), F.FeedForwardParameters(hidden, output))
@@ -98,8 +99,9 @@ def logits_of(model: Model, tokens):
 
 def make_optimizer(steps: int) -> optax.GradientTransformation:
     """AdamW with warm-up and a cosine decay to a tenth; no weight decay of biases and norms."""
+    warmup = min(WARMUP, steps // 10)
     schedule = optax.warmup_cosine_decay_schedule(
-        0.0, LEARNING_RATE, min(WARMUP, steps // 10), steps, 0.1 * LEARNING_RATE
+        LEARNING_RATE / (warmup or 1), LEARNING_RATE, warmup, steps, 0.1 * LEARNING_RATE
     )
     is_matrix = partial(jax.tree.map, lambda array: array.ndim > 1)
     adamw = optax.adamw(schedule, b2=0.99, weight_decay=0.1, mask=is_matrix)

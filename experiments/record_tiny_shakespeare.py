@@ -60,7 +60,12 @@ class Convolved:
             cached = jnp.take_along_axis(cache["inputs"], jnp.maximum(at, 0), axis=-2)
             before = jnp.where(at >= 0, cached, before)
         rows = jnp.concatenate([before, x], axis=-2)
-        shifted = (rows[..., number - j : number - j + length, :] for j in range(number + 1))
+        shifted = [rows[..., number - j : number - j + length, :] for j in range(number + 1)]
+        if (ids := inputs.segment_ids) is not None:  # tokens of other documents count as 0
+            same = [(ids == jnp.roll(ids, j, -1))[..., None] for j in range(number + 1)]
+            shifted = [
+                jnp.where(is_same, row, 0) for is_same, row in zip(same, shifted, strict=True)
+            ]
         convolved = x + sum(tap * row for tap, row in zip(taps, shifted, strict=True))
         y, entries, aux = apply_layer(
             self.layer, params.layer, convolved, inputs, cache=cache["layer"], **kwargs

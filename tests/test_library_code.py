@@ -69,6 +69,11 @@ def test_other_factories_are_errors_that_name_the_way_out():
 def test_partials_of_functions_are_loaded_again():
     again = find_code(json.loads(json.dumps(describe_code(partial(optax.adamw, 0.1, b2=0.95)))))
     assert (again.func, again.args, again.keywords) == (optax.adamw, (0.1,), {"b2": 0.95})
+    function = partial(jax.nn.softmax, (1, (2, 3)), axis=(-1,))
+    again = find_code(json.loads(json.dumps(describe_code(function))))
+    assert (again.args, again.keywords) == (function.args, function.keywords)
+    with pytest.raises(UserError, match="write a tuple"):
+        describe_code(partial(jax.nn.softmax, axis=[-1]))
 
 
 @pytest.mark.parametrize(

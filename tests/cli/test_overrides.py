@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.lines import read_line
 from tlite import experiment as E
 from tlite import models as M
+from tlite import override
 from tlite.data import TextFile
 from tlite.runs.experiment_files import load_experiment
 
@@ -66,6 +67,11 @@ READ = {
         "norm": M.Norm(bias=True),
     },
 }
+
+
+def test_none_undoes_a_pattern():
+    experiment = override(E.GeneratorExperiment("x"), {"training.trainable": "head.*"})
+    assert read_line(["--trainable", "none"], experiment)[0][""].training.trainable is None
 
 
 def read(line):

@@ -16,9 +16,10 @@ from tlite import functional as F
 from tlite import models as M
 from tlite.cli.commands import encode_prompt
 from tlite.comparison.flops import parameter_sizes
+from tlite.data import LabelledText
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
-from tlite.experiment import Pretrained
+from tlite.experiment import ClassifierExperiment, Pretrained
 from tlite.models.low_rank import LowRank
 from tlite.planning.plan import plan, planned_trainer, with_planned_sizes
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
@@ -182,6 +183,12 @@ def test_a_pretrained_model_sets_tokenizer_and_padding(bert, tmp_path, change):
     experiment = load_experiment(str(classifier_file(tmp_path / "tuned.py", bert)))
     message = complaint(Run.create, library.override(experiment, change), tmp_path / "run")
     assert "tokenizer and padding" in message
+
+
+def test_a_plan_of_a_pretrained_classifier_needs_its_classes(bert):
+    start, data = Pretrained(str(bert)), LabelledText(path="a.csv")
+    experiment = ClassifierExperiment("x", data, init_from=start)
+    assert "--labels" in complaint(with_planned_sizes, experiment)
 
 
 def test_low_rank_updates_of_a_bert_are_trained_with_a_new_head(bert, tmp_path, capsys):

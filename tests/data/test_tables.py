@@ -569,6 +569,24 @@ def test_rows_of_tables_are_pairs(capsys):
     assert "--source-column and --target-column need each other" in message
 
 
+def test_a_comma_in_a_table_without_a_header_is_text():
+    Path("a.csv").write_text("Yes, sir;Jawohl\nGood;Gut\nNo, thanks;Nein danke\n")
+    pairs = read_pairs("a.csv", columns=("en", "de"), source_column="en", target_column="de")
+    assert texts_of(pairs) == [
+        ("Yes, sir", "Jawohl"),
+        ("Good", "Gut"),
+        ("No, thanks", "Nein danke"),
+    ]
+
+
+def test_a_split_of_a_folder_is_named_by_its_file():
+    Path("several").mkdir()
+    for name in ("train.csv", "dev.csv", "val.csv"):
+        Path("several", name).write_text("text,label\na,1\nb,0\n")
+    data = LabelledText(path="several", validation=("dev.csv",)).with_splits()
+    assert [*map(Path, data.validation)] == [Path("several", "dev.csv")]
+
+
 def test_unlabelled_lines_beside_a_labelled_table_are_complete():
     """Beside lines with labels they have labels, too."""
     Path("a.csv").write_text("text,label\ngood,1\nbad,0\n")

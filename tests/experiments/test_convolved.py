@@ -42,6 +42,15 @@ def test_the_input_of_a_layer_is_a_causal_convolution():
     np.testing.assert_array_equal(cached, x)
 
 
+def test_packed_documents_do_not_mix():
+    config = dataclasses.replace(CONFIG, positions="none", block="pre_norm")
+    model, tokens = drawn(make_model, config), integers(11, 2, 8)
+    model = jax.tree.map(lambda a: a + 0.1, model)  # the taps are 0 at first
+    alone = call(model, tokens[:, 3:])
+    packed = call(model, tokens, segment_ids=jnp.array([0] * 3 + [1] * 5))
+    np.testing.assert_allclose(packed[:, 3:], alone, atol=1e-4)
+
+
 def test_cached_decoding_equals_a_full_pass():
     probe(dataclasses.replace(CONFIG, attention=WINDOWS), make_model)
     for attention in (CONFIG.attention, WINDOWS):

@@ -5,10 +5,13 @@ import json
 import shutil
 import sys
 
+import jax
 import pytest
 
 from experiments import one_file
+from experiments.demo import experiment as demo
 from tlite.comparison import compare
+from tlite.models import make_model
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
 
@@ -30,6 +33,16 @@ SMALL = {
 def run(monkeypatch, folder, *options):
     monkeypatch.setattr(sys, "argv", ["one_file.py", str(folder), *options])
     one_file.main()
+
+
+def test_the_model_is_the_demo_s():
+    config = dataclasses.replace(demo.model, vocabulary_size=100)
+    models = (
+        jax.eval_shape(lambda rng: make_model(config, rng=rng), jax.random.key(0)),
+        jax.eval_shape(lambda rng: one_file.init_model(rng, 100), jax.random.key(0)),
+    )
+    shapes = [sorted(leaf.shape for leaf in jax.tree.leaves(model)) for model in models]
+    assert shapes[0] == shapes[1]
 
 
 def test_the_run_learns_and_is_compared(tmp_path, monkeypatch, capsys):

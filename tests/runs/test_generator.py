@@ -23,6 +23,7 @@ from tests.helpers.runs import (
     train,
     varied,
 )
+from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite.data import TextFile, split_tokens
 from tlite.data.corpus import Corpus
@@ -131,6 +132,18 @@ def test_changed_tokenizer_is_an_error(tmp_path):
         path = folder / "tokenizer.json"
         path.write_text(path.read_text() + " ")
         assert "has changed" in complaint(open_corpus_tokenizer, Corpus(str(folder)))
+
+
+def test_files_of_a_large_vocabulary_are_not_read_as_uint16(tmp_path):
+    words({"[UNK]": 0} | {f"w{i}": i for i in range(1, 70_000)}).save(tmp_path / "tokenizer.json")
+    tokens = np.uint32([1, 69_999, 5, 66_000])
+    for name in ("train", "val"):
+        tokens.tofile(tmp_path / f"{name}.bin")
+    corpus = Corpus(str(tmp_path), corpus_tokenizer=str(tmp_path / "tokenizer.json"))
+    assert "--corpus-vocabulary 70000" in complaint(open_corpus_tokenizer, corpus)
+    corpus = dataclasses.replace(corpus, corpus_vocabulary=70_000)
+    assert len(open_corpus_tokenizer(corpus)) == 70_000
+    assert corpus.open("training").read(0, 4).tolist() == tokens.tolist()
 
 
 def test_pieces_are_learned_from_the_training_split():

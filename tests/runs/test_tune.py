@@ -206,6 +206,7 @@ def test_retry_trains_the_last_rung_of_a_failed_tuning_again(base, tmp_path, mon
     assert "1 of 2 variants failed: larger" in complaint(train_study, variants, folder, **tuning)
     failed = read_tuning(folder / "tuning" / "larger").read_ledger()
     assert {line["reason"] for line in failed if line["rung"] == 2} == {"it needs more"}
+    assert read_tuning(folder / "tuning" / "larger").values == {}  # none of an earlier rung
     monkeypatch.setattr(Run, "train_until", with_memory)
     study = resume_study(folder, ["larger"])
     assert [(v.failed, v.ended) for v in study.variants] == [(None, True)] * 2

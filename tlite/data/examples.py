@@ -129,7 +129,10 @@ class TableData(Config):
             names, folder = list(saved) if isinstance(saved, dict) else ["train"], ""
         else:  # tables that are named by their splits
             names, folder = sorted(n for n in os.listdir(self.path) if is_table(Path(n))), self.path
-            splits = {split: tuple(map(locate, files)) for split, files in splits.items()}
+            inside = {name: os.path.join(folder, name) for name in names}
+            splits = {
+                s: tuple(inside.get(n) or locate(n) for n in files) for s, files in splits.items()
+            }
         for split in SPLIT_NAMES.keys() - splits.keys():
             splits[split] = tuple(os.path.join(folder, n) for n in self._names_of(split, names))
         if not splits["training"]:
@@ -145,7 +148,7 @@ class TableData(Config):
         if len({SHARD_NUMBER.sub("", name) for name in names}) > 1:
             raise UserError(
                 f"{self.path} has several {split} splits, {', '.join(names)}: name one with "
-                f"--{split}"
+                + ("--training, without --path" if split == "training" else f"--{split}")
             )
         return names
 

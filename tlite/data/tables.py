@@ -78,10 +78,11 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
     if not (first := next(lines, "")).strip():
         raise UserError(f"{path} has no columns in its first line")
     # Strict: an open quotation mark at the end is an error.
-    settings: dict[str, Any] = {"delimiter": next((d for d in ",;\t" if d in first), ",")}
+    head = [first, *itertools.islice(lines, 99)]
+    settings: dict[str, Any] = {"delimiter": _delimiter(head, len(names))}
     if suffix_of(path) == ".tsv":
         settings = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    rows, line = csv.reader(itertools.chain([first], lines), strict=True, **settings), 1
+    rows, line = csv.reader(itertools.chain(head, lines), strict=True, **settings), 1
     _check_distinct(names, path)
     try:
         for cells in rows:
@@ -95,6 +96,17 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
             line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path} is not a table: from line {line} on, {error}") from error
+
+
+def _delimiter(lines: list[str], num_columns: int) -> str:
+    """Return the first of , ; and tab that gives each line so many cells, or is in line 1."""
+    delimiters = [d for d in ",;\t" if d in lines[0]] or [","]
+    for delimiter in delimiters:
+        rows = filter(None, csv.reader(lines, delimiter=delimiter))
+        with contextlib.suppress(csv.Error):  # the caller reports it
+            if all(len(cells) == num_columns for cells in rows):
+                return delimiter
+    return delimiters[0]
 
 
 def _check_distinct(names: Sequence[str], path: Path) -> None:

@@ -106,7 +106,7 @@ class ClassifierExperiment(BaseExperiment, counts="sentences", positive="ngram_l
         experiment, stage = super().with_paths(moved), self.pretraining
         if stage is None or getattr(self.data, "hub", ""):
             return experiment
-        unlabelled = tuple(map(locate, stage.unlabelled))
+        unlabelled = tuple(locate(name, moved=moved) for name in stage.unlabelled)
         stage = dataclasses.replace(stage, unlabelled=unlabelled)
         return dataclasses.replace(experiment, pretraining=stage)
 

@@ -93,6 +93,8 @@ def with_planned_sizes(experiment: Experiment) -> Experiment:
     init_from = getattr(experiment, "init_from", None)
     if init_from:
         classes = getattr(experiment.data, "classes", None)
+        if classes is not None and not classes:
+            raise UserError("a plan reads no data: name the classes, --labels VALUE CLASS ...")
         init = load_init(init_from, experiment.model, classes and len(classes))
         training = train_new_arrays(experiment.training, init.new)
         return dataclasses.replace(experiment, model=init.config, training=training)

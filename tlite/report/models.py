@@ -124,7 +124,7 @@ def draw_masked(page: Page, model, tokenizer, tokens: Tokens) -> None:
     )
     page.draw("masked-tokens", axes)
     add_losses(page, targets, losses, "Each token when it alone is masked")
-    correct = sum(a == b for a, b in zip(targets, predicted[0], strict=True))
+    correct = int((best[:, 0] == tokens[positions]).sum())
     page.add_fact("Score", f"{correct} of {len(targets)} tokens right, each masked alone")
 
 

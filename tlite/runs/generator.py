@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import tlite.functional as F
-from tlite.data.corpus import MANIFEST, Corpus, Tokens
+from tlite.data.corpus import MANIFEST, Corpus, Tokens, dtype_for
 from tlite.data.reading import Split
 from tlite.data.windows import contiguous_windows, sample_positions, split_tokens
 from tlite.errors import OutOfMemory, UserError, command, printable, show
@@ -327,7 +327,14 @@ def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
     if reference.kind == "pretrained":
         from tlite.pretrained.tokenizers import open_tokenizer
 
-        return open_tokenizer(reference.path, digest)[0]
+        tokenizer = open_tokenizer(reference.path, digest)[0]
+        size = max(len(tokenizer), tokenizer.max_id + 1)
+        if not digest and manifest.dtype != (dtype := dtype_for(size)):  # files without a manifest
+            raise UserError(
+                f"{reference.path} has {size:,} tokens: set --corpus-vocabulary {size}, so that "
+                f"the files are read as {dtype}"
+            )
+        return tokenizer
     if digest not in ("", sha256(path)):
         raise UserError(f"the tokenizer {path} has changed: prepare the corpus anew")
     return load_tokenizer(path)

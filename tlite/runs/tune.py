@@ -98,8 +98,8 @@ class Tuning:
 
     def best(self) -> dict[str, Any] | None:
         """Return the ledger's line of the best value so far; None if all have failed."""
-        kept = [line for line in self.read_ledger() if line["kept"]]
-        last = [line for line in kept if line["rung"] == kept[-1]["rung"]]
+        ledger = self.read_ledger()
+        last = [line for line in ledger if line["kept"] and line["rung"] == ledger[-1]["rung"]]
         return min(last, key=lambda line: np.mean(line["loss"]), default=None)
 
     @property

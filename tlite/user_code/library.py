@@ -127,7 +127,10 @@ def _describe_argument(value: Any) -> Any:
 
 
 def describe_arguments(values: Any) -> Any:
-    """Return positional or keyword arguments as JSON."""
+    """Return positional or keyword arguments as JSON, in which tuples are lists."""
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, list):
+            raise ValueError(f"an argument {value!r:.60} is a list: write a tuple")
     if isinstance(values, dict):
         return {name: _describe_argument(value) for name, value in values.items()}
     return [_describe_argument(value) for value in values]
@@ -138,7 +141,7 @@ def find_arguments(values: Any) -> Any:
 
     def find(value: Any) -> Any:
         if isinstance(value, list):
-            return [find(each) for each in value]
+            return tuple(map(find, value))
         return find_library_code(value) if isinstance(value, dict) else value
 
     if isinstance(values, dict):
