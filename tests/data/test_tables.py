@@ -570,7 +570,7 @@ def test_rows_of_tables_are_pairs(capsys):
 
 
 def test_a_comma_in_a_table_without_a_header_is_text():
-    Path("a.csv").write_text("Yes, sir;Jawohl\nGood;Gut\nNo, thanks;Nein danke\n")
+    Path("a.csv").write_text("Yes, sir;Jawohl\nGood;Gut\n \nNo, thanks;Nein danke\n")
     pairs = read_pairs("a.csv", columns=("en", "de"), source_column="en", target_column="de")
     assert texts_of(pairs) == [
         ("Yes, sir", "Jawohl"),

@@ -35,7 +35,7 @@ def run(monkeypatch, folder, *options):
     one_file.main()
 
 
-def test_the_model_is_the_demo_s():
+def test_the_model_has_the_shapes_of_the_demo():
     config = dataclasses.replace(demo.model, vocabulary_size=100)
     models = (
         jax.eval_shape(lambda rng: make_model(config, rng=rng), jax.random.key(0)),

@@ -58,7 +58,7 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     Run.create(make(rows, seeds=1, steps=1), tmp_path / "run").train()
     out, err = capsys.readouterr()
     for split in ("training", "validation"):
-        assert f"warning: empty {split} texts, left out: 2\n" in err
+        assert f"warning: {split} texts that are empty are left out: 2\n" in err
     assert "not fitted, as no word is in two texts" in out
 
 

@@ -590,7 +590,7 @@ class Translate(EnsembleOptions, SearchOptions):
         settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
         translations = translate(model, sources, max_length=self.max_length, **settings)
         for text, beams in zip(texts, translations, strict=True):
-            best = [(tokenizer.decode(t), float(score)) for t, score in beams[: self.n_best]]
+            best = [(tokenizer.decode(t).lstrip(" "), float(s)) for t, s in beams[: self.n_best]]
             print_translations(text, best, self)
 
 

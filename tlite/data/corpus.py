@@ -95,8 +95,8 @@ class Corpus:
     corpus_tokenizer: str = ""
     """Tokenizer of nanoGPT's files, which do not name it: gpt2, or a tokenizer.json."""
     corpus_vocabulary: int = 0
-    """Number of tokens of nanoGPT's files, which are uint32 if it is above 65,535; 0: that of the
-    tokenizer, which must have at most as many."""
+    """Number of tokens of nanoGPT's files; 0: that of the tokenizer, at most 65,535. The files are
+    uint32 if it is above 65,535, else uint16."""
     validation_tokens: int = 2**20
     """Tokens that a validation scores, in windows at even distances over the split."""
     separate_documents: bool = False

@@ -147,8 +147,8 @@ class TableData(Config):
         names = [name for name in names if SHARD.split(name.lower())[0] in SPLIT_NAMES[split]]
         if len({SHARD_NUMBER.sub("", name) for name in names}) > 1:
             raise UserError(
-                f"{self.path} has several {split} splits, {', '.join(names)}: name one with "
-                + ("--training, without --path" if split == "training" else f"--{split}")
+                f"{self.path} has several {split} splits, {', '.join(names)}: "
+                + ("leave one in it" if split == "training" else f"name one with --{split}")
             )
         return names
 

@@ -99,14 +99,17 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
 
 
 def _delimiter(lines: list[str], num_columns: int) -> str:
-    """Return the first of , ; and tab that gives each line so many cells, or is in line 1."""
-    delimiters = [d for d in ",;\t" if d in lines[0]] or [","]
-    for delimiter in delimiters:
-        rows = filter(None, csv.reader(lines, delimiter=delimiter))
+    """Return the delimiter of line 1 that splits most of the lines into `num_columns` cells.
+
+    Of equals it is the first of comma, semicolon and tab; a comma if line 1 has none of them.
+    """
+
+    def num_complete_rows(delimiter: str) -> int:
         with contextlib.suppress(csv.Error):  # the caller reports it
-            if all(len(cells) == num_columns for cells in rows):
-                return delimiter
-    return delimiters[0]
+            return sum(len(row) == num_columns for row in csv.reader(lines, delimiter=delimiter))
+        return 0
+
+    return max([d for d in ",;\t" if d in lines[0]] or [","], key=num_complete_rows)
 
 
 def _check_distinct(names: Sequence[str], path: Path) -> None:

@@ -301,7 +301,7 @@ def check_classes(
                 "leave it out, or add texts"
             )
         if empty:
-            message = f"warning: empty {split} texts, left out: {empty:,}"
+            message = f"warning: {split} texts that are empty are left out: {empty:,}"
             print(message, file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"a classifier needs two classes: {classes[0]!r} is the only class")

@@ -437,7 +437,7 @@ class Run(abc.ABC):
         return self
 
     def train_until(self, step: int, *, profile: int = 0) -> None:
-        """Train from the last checkpoint to a step; save it and the scores of the validation."""
+        """Train from the last checkpoint to a step; save the state and its validation scores."""
         remember_code(to_dict(self.experiment))
         sys.stdout.flush()  # JAX may abort this process when another one is lost
         batches = self.validation()

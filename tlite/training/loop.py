@@ -211,7 +211,7 @@ class MetricsWriter:
         alive = self._alive()
         # Other training losses are not cross-entropies; a validation's loss always is.
         has_perplexity = self.trainer.task.has_perplexity and config.loss == CrossEntropy()
-        for i, is_finite in enumerate(finite):
+        for i, is_finite in enumerate(np.logical_and.accumulate(finite)):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
             line |= summarize_seeds(by_seed, has_perplexity, is_finite & alive)
@@ -363,7 +363,7 @@ class Checkpointer:
             raise RunFailed(f"no validation loss was finite, the last one at step {step}")
         if self.is_stopped():
             patience = self.trainer.config.patience
-            print(f"stopped at step {step}: no better score for patience={patience} validations")
+            print(f"stopped at step {step}: no better score in the last {patience} validations")
 
 
 def check_folder(folder: Path) -> None:

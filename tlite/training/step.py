@@ -119,8 +119,9 @@ def train_step(
     """Update on the batch of `step`; return the new state, and mean losses and norms by name.
 
     Sums over all examples are divided by their count once, at the end, so except for rounding the
-    result does not depend on the number of devices or micro-batches. A layer's `aux` does if it is
-    not a mean over examples: it is computed on a device's rows of a micro-batch (with FSDP on all).
+    result does not depend on the number of devices or micro-batches. A layer's `aux` depends on
+    them unless it is a mean over examples: it is computed on a device's rows of a micro-batch (with
+    FSDP on all rows).
     """
     dropout_key = fold_in(fold_in(state.key, DROPOUT), step)
     gradient_of_batch = partial(

@@ -123,14 +123,18 @@ def _describe_argument(value: Any) -> Any:
         return describe_library_code(value)
     if hasattr(value, "item") and getattr(value, "size", 2) == 1:
         return value.item()
-    raise ValueError(f"an argument {value!r:.60} of a library's function can't be saved")
+    raise ValueError(f"an argument {value!r:.60} of a function can't be saved")
+
+
+def _has_list(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, tuple) and any(map(_has_list, value)))
 
 
 def describe_arguments(values: Any) -> Any:
     """Return positional or keyword arguments as JSON, in which tuples are lists."""
     for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, list):
-            raise ValueError(f"an argument {value!r:.60} is a list: write a tuple")
+        if _has_list(value):
+            raise ValueError(f"an argument {value!r:.60} of a partial is a list: write a tuple")
     if isinstance(values, dict):
         return {name: _describe_argument(value) for name, value in values.items()}
     return [_describe_argument(value) for value in values]
