@@ -82,6 +82,7 @@ MISTAKES = {
     "train my_text --output_dir x": "unknown option --output-dir: did you mean --run?",
     "train my_text --max-length 9": "unknown option --max-length: did you mean --context?",
     "generate latest --max-length 9": "unknown option --max-length: did you mean --tokens?",
+    "generate latest --start a": "unknown option --start: did you mean --prompt?",
     "generate latest --num-samples 9": "unknown option --num-samples: did you mean --samples?",
     # Fields of components
     "train demo --pre-norm": "unknown option --pre-norm: did you mean --block.pre-norm?",

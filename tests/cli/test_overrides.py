@@ -45,6 +45,7 @@ READ = {
     "generator --positions.base=7 --positions=rotary": {"positions": M.Rotary(base=7.0)},
     "rotary --model.norm.method rms": {"norm": M.Norm("rms", epsilon=1.0)},
     "rotary --attention mixed": {"attention": M.Attention("mixed", num_kv_heads=2)},
+    "generator --block pre_norm --block.pre-norm false": {},
     "generator --block pre_norm --block.no-pre-norm": {},
     "generator --attention.windows 0 8 --width 64": {
         "attention": M.Attention(windows=(0, 8)),

@@ -164,6 +164,7 @@ BAD_FILES = [
     ("a.csv", f"text,label\n{'x' * 200_000},2\n1,2,3\n", "not a table: line 3 has 3 columns"),
     ("a.csv", "text,label\r1,2\r", "not a table: from line 1 on, new-line character"),
     ("a.csv", "\n \n", "a.csv has no columns in its first line"),
+    ("a.csv", "", "a.csv is empty"),
     ("a.csv", "text,label,text\n1,2,3\n", "a.csv has two columns named 'text'"),
     ("a.csv", "text,label\na,01\n", "row 1 of the training split has the label '01'"),
     ("a.csv", "text,label\n", "the training split has no texts"),

@@ -47,6 +47,11 @@ def test_run_is_opened_from_another_folder(kind, here, monkeypatch):
     assert again.experiment == created.experiment
 
 
+def test_the_latest_run_is_opened_by_this_word(here):
+    created = Run.create(TINY)
+    assert Run.open("latest").dir.path.resolve() == created.dir.path.resolve()
+
+
 def test_moved_data_is_used_if_it_is_unchanged(here, monkeypatch):
     Run.create(TINY, Path("run"))
     monkeypatch.chdir("../other")

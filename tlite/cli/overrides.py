@@ -239,7 +239,10 @@ def _parse(kind: Any, words: list[str]) -> Any:
     (word,) = words
     if kind in (int, float, str):
         return kind(word)
-    constants = {bool: {"True": True, "False": False}, NoneType: {"None": None, "none": None}}
+    constants = {
+        bool: {"True": True, "true": True, "False": False, "false": False},
+        NoneType: {"None": None, "none": None},
+    }
     if word in constants.get(kind, {}):
         return constants[kind][word]
     if origin is Literal and word in args:

@@ -76,7 +76,8 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
     """Yield rows by the names in the first line or those given; empty lines are skipped."""
     csv.field_size_limit(2**31 - 1)  # a setting of the process: longer texts are valid anywhere
     if not (first := next(lines, "")).strip():
-        raise UserError(f"{path} has no columns in its first line")
+        fault = "has no columns in its first line" if first else "is empty"
+        raise UserError(f"{path} {fault}")
     # Strict: an open quotation mark at the end is an error.
     head = [first, *itertools.islice(lines, 99)]
     settings: dict[str, Any] = {"delimiter": _delimiter(head, len(names))}

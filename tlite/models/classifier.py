@@ -172,7 +172,7 @@ class SequenceClassifier(Transformer):
         if tokens.shape[-1] <= context:
             raise ValueError(
                 f"tokens has {tokens.shape[-1]} columns; with n-grams it must have context + "
-                "features: use encode_texts(texts, model.config.context)"
+                "features: use tokenizer.encode_texts(texts, model.config.context)"
             )
         logits, _ = self.logits_and_aux(tokens[..., :context], rng=rng, tap=tap)
         return tap("logits", logits + self.ngram_logits(tokens[..., context:]))

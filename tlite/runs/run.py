@@ -53,12 +53,14 @@ from tlite.training.optimizers import check_patterns, find_inits, select_trainab
 from tlite.training.precision import bfloat16_hardware
 from tlite.training.probe import probe_init, probe_training
 from tlite.training.run_dir import (
+    LATEST,
     ROOT,
     RUN,
     UNREADABLE,
     RunDir,
     create_run,
     experiment_fields,
+    find_run,
     find_runs,
     new_folder,
     numbered_folders,
@@ -313,6 +315,7 @@ class Run(abc.ABC):
         """Open the run in a folder with the data that it was trained on.
 
         Args:
+            dir: run folder, or "latest", the newest in ./runs.
             steps: new total number of steps. If the learning rate of the schedule wsd decays
                 already, a new run goes on from the step before the decay.
             new_dir: folder to create for such a new run; None: runs/NAME/TIME.
@@ -323,7 +326,8 @@ class Run(abc.ABC):
         """
         from tlite.experiment import Experiment
 
-        run_dir = open_run(Path(dir), Experiment, trust=trust)
+        folder = find_run(dir) if str(dir) == LATEST else Path(dir)
+        run_dir = open_run(folder, Experiment, trust=trust)
         experiment, trunk = run_dir.experiment, None
         if steps is not None:
             experiment, trunk = with_steps(run_dir, steps)
