@@ -52,7 +52,7 @@ help:
 EXTRAS ?=
 setup: .venv/core
 	@test -z "$(EXTRAS)" || .venv/bin/pip install -qq -e ".[$(EXTRAS)]"
-	@echo "installed; next: source .venv/bin/activate; tlite train demo"
+	@echo "installed; next: source .venv/bin/activate; tlite --help"
 
 .venv/core: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
