@@ -23,13 +23,12 @@ from tlite.runs.experiment_files import (
     load_variants,
 )
 from tlite.training.run_dir import (
-    LATEST,
     STUDY,
     RunDir,
-    check_local,
     check_shared,
     find_run,
     find_runs,
+    newest_or_path,
     summarize_run,
 )
 from tlite.user_code import allow_code
@@ -304,12 +303,6 @@ class Plan:
             jax.config.update("jax_num_cpu_devices", number)  # before JAX starts
             jax.config.update("jax_platforms", "cpu")
         plan(experiment, **vars(self))
-
-
-def newest_or_path(word: str, **settings: Any) -> Path:
-    """Return the path, or for `latest` the newest run by `find_run` with `settings`."""
-    check_local(word)
-    return find_run(word, **settings) if str(word) == LATEST else Path(word)
 
 
 @dataclass(frozen=True)

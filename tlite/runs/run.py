@@ -53,16 +53,15 @@ from tlite.training.optimizers import check_patterns, find_inits, select_trainab
 from tlite.training.precision import bfloat16_hardware
 from tlite.training.probe import probe_init, probe_training
 from tlite.training.run_dir import (
-    LATEST,
     ROOT,
     RUN,
     UNREADABLE,
     RunDir,
     create_run,
     experiment_fields,
-    find_run,
     find_runs,
     new_folder,
+    newest_or_path,
     numbered_folders,
     open_run,
     read_config,
@@ -326,11 +325,9 @@ class Run(abc.ABC):
         """
         from tlite.experiment import Experiment
 
-        folder = find_run(dir) if str(dir) == LATEST else Path(dir)
-        run_dir = open_run(folder, Experiment, trust=trust)
-        experiment, trunk = run_dir.experiment, None
-        if steps is not None:
-            experiment, trunk = with_steps(run_dir, steps)
+        run_dir = open_run(newest_or_path(dir), Experiment, trust=trust)
+        same = run_dir.experiment, None
+        experiment, trunk = same if steps is None else with_steps(run_dir, steps)
         if new_dir is not None and trunk is None:
             raise UserError(
                 f"--run {new_dir} is for the new run of a wsd run with other --steps: {dir} itself "

@@ -151,6 +151,12 @@ def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Pa
     return Path(folder)
 
 
+def newest_or_path(folder: str | Path, **settings: Any) -> Path:
+    """Return the path, or for `latest` the newest run by `find_run` with `settings`."""
+    check_local(folder)
+    return find_run(folder, **settings) if str(folder) == LATEST else Path(folder)
+
+
 def check_local(folder: str | Path) -> None:
     """Raise a `UserError` for a URL: runs are written to local or mounted file systems only."""
     if re.match(r"[a-z][a-z0-9+.-]*:/", str(folder), re.IGNORECASE):  # a Path has one slash only
