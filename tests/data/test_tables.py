@@ -580,6 +580,11 @@ def test_a_comma_in_a_table_without_a_header_is_text():
     ]
 
 
+def test_a_delimiter_is_not_counted_by_empty_lines_in_a_cell():
+    Path("a.csv").write_text('label;kind,text\n1,"a\n\nb"\n')
+    assert [*file_rows(Path("a.csv"))] == [{"label;kind": "1", "text": "a\n\nb"}]
+
+
 def test_a_split_of_a_folder_is_named_by_its_file():
     Path("several").mkdir()
     for name in ("train.csv", "dev.csv", "val.csv"):

@@ -47,7 +47,8 @@ def test_run_is_opened_from_another_folder(kind, here, monkeypatch):
     assert again.experiment == created.experiment
 
 
-def test_the_latest_run_is_opened_by_this_word(here):
+def test_open_latest_opens_the_newest_run(here):
+    Run.create(TINY)
     created = Run.create(TINY)
     assert Run.open("latest").dir.path.resolve() == created.dir.path.resolve()
 

@@ -218,7 +218,7 @@ def read_changes(experiment: Any, names: dict[str, str], words: list[str]) -> Ch
 
 def parse_words(kind: Any, value: OptionWords) -> Any:
     """Return the value of type `kind` that the words of an option stand for."""
-    for each in sorted(alternatives(kind), key=lambda k: k is str):  # any word is a str
+    for each in sorted(alternatives(kind), key=lambda k: (k is not NoneType, k is str)):
         try:
             return _parse(each, value.words)
         except ValueError:

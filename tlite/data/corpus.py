@@ -95,8 +95,8 @@ class Corpus:
     corpus_tokenizer: str = ""
     """Tokenizer of nanoGPT's files, which do not name it: gpt2, or a tokenizer.json."""
     corpus_vocabulary: int = 0
-    """Number of tokens of nanoGPT's files; 0: that of the tokenizer, at most 65,535. The files are
-    uint32 if it is above 65,535, else uint16."""
+    """Vocabulary size of nanoGPT's files: uint16 up to 65,535, uint32 above. 0: the tokenizer's
+    vocabulary size, which must then be at most 65,535."""
     validation_tokens: int = 2**20
     """Tokens that a validation scores, in windows at even distances over the split."""
     separate_documents: bool = False

@@ -148,7 +148,7 @@ class TableData(Config):
         if len({SHARD_NUMBER.sub("", name) for name in names}) > 1:
             raise UserError(
                 f"{self.path} has several {split} splits, {', '.join(names)}: "
-                + ("leave one in it" if split == "training" else f"name one with --{split}")
+                + ("keep only one of them" if split == "training" else f"name one with --{split}")
             )
         return names
 

@@ -100,17 +100,19 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
 
 
 def _delimiter(lines: list[str], num_columns: int) -> str:
-    """Return the delimiter of line 1 that splits most of the lines into `num_columns` cells.
+    """Return the delimiter in line 1 that gives the most rows with `num_columns` cells.
 
-    Of equals it is the first of comma, semicolon and tab; a comma if line 1 has none of them.
+    Ties, and files with a header (`num_columns` 0), take the first of comma, semicolon and tab; the
+    default is a comma.
     """
+    delimiters = [d for d in ",;\t" if d in lines[0]] or [","]
 
     def num_complete_rows(delimiter: str) -> int:
         with contextlib.suppress(csv.Error):  # the caller reports it
             return sum(len(row) == num_columns for row in csv.reader(lines, delimiter=delimiter))
         return 0
 
-    return max([d for d in ",;\t" if d in lines[0]] or [","], key=num_complete_rows)
+    return max(delimiters, key=num_complete_rows) if num_columns else delimiters[0]
 
 
 def _check_distinct(names: Sequence[str], path: Path) -> None:

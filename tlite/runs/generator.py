@@ -329,7 +329,7 @@ def open_corpus_tokenizer(corpus: Corpus) -> Tokenizer:
 
         tokenizer = open_tokenizer(reference.path, digest)[0]
         size = max(len(tokenizer), tokenizer.max_id + 1)
-        # Of files without a manifest the dtype is a guess.
+        # Without a manifest the dtype is guessed; uint16 cannot hold a large vocabulary.
         if not digest and manifest.dtype == "uint16" and dtype_for(size) != "uint16":
             raise UserError(
                 f"{reference.path} has {size:,} tokens: set --corpus-vocabulary {size}, so that "

@@ -97,7 +97,7 @@ class Tuning:
             return [json.loads(line) for line in text.splitlines()]
 
     def best(self) -> dict[str, Any] | None:
-        """Return the line of the best trial that the last rung has kept, or None."""
+        """Return the line of the best trial kept in the latest rung; None if none was kept."""
         ledger = self.read_ledger()
         last = [line for line in ledger if line["kept"] and line["rung"] == ledger[-1]["rung"]]
         return min(last, key=lambda line: np.mean(line["loss"]), default=None)

@@ -208,13 +208,13 @@ class MetricsWriter:
         config, finite = self.trainer.config, np.isfinite(losses["loss"])
         examples = config.gradient_accumulation_steps * config.batch_size * config.seeds
         rate, first, lines = examples * self.tokens_per_example / seconds, step - len(finite), []
-        alive = self._alive()
         # Other training losses are not cross-entropies; a validation's loss always is.
         has_perplexity = self.trainer.task.has_perplexity and config.loss == CrossEntropy()
-        for i, is_finite in enumerate(np.logical_and.accumulate(finite)):
+        # A seed that has diverged is excluded from all later steps.
+        for i, is_alive in enumerate(np.logical_and.accumulate(finite) & self._alive()):
             by_seed = {name: values[i] for name, values in losses.items()}
             line = {"step": first + i + 1, "split": "training"}
-            line |= summarize_seeds(by_seed, has_perplexity, is_finite & alive)
+            line |= summarize_seeds(by_seed, has_perplexity, is_alive)
             lines.append(line | {"tokens_per_second": round(rate)})
         self.file.write(lines)
         self._check_divergence(losses["loss"], first)

@@ -127,6 +127,7 @@ def _describe_argument(value: Any) -> Any:
 
 
 def _has_list(value: Any) -> bool:
+    """Return True for a list, or a tuple that contains one at any depth."""
     return isinstance(value, list) or (isinstance(value, tuple) and any(map(_has_list, value)))
 
 
@@ -134,7 +135,9 @@ def describe_arguments(values: Any) -> Any:
     """Return positional or keyword arguments as JSON, in which tuples are lists."""
     for value in values.values() if isinstance(values, dict) else values:
         if _has_list(value):
-            raise ValueError(f"an argument {value!r:.60} of a partial is a list: write a tuple")
+            raise ValueError(
+                f"an argument {value!r:.60} of a partial contains a list: write a tuple"
+            )
     if isinstance(values, dict):
         return {name: _describe_argument(value) for name, value in values.items()}
     return [_describe_argument(value) for value in values]
