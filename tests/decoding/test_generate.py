@@ -169,6 +169,18 @@ def test_chunked_prefill_and_growing_caches_change_nothing(monkeypatch, fields):
         np.testing.assert_array_equal(draw(model, padded, **settings), expected)
 
 
+def test_a_prompt_of_small_integers_has_int32_tokens(model):
+    for dtype in (np.uint8, np.uint16):
+        assert (draw(model, PROMPT.astype(dtype), 4, stop=[*range(V)]) == -1).all()
+
+
+@pytest.mark.parametrize("context", [17, 62])
+def test_a_prompt_is_read_in_chunks_that_do_not_divide_the_cache(context):
+    model, prompt = make_model(context=context), np.arange(9) ** 2 % V
+    tokens = draw(model, prompt, 4, sampler=F.greedy)
+    np.testing.assert_array_equal(tokens, uncached(model, prompt, 4, slide=1))
+
+
 def test_cache_capacity_follows_the_text_not_the_context():
     calls = []
     model = watched(make_model(context=32_768, positions="rotary"), calls)

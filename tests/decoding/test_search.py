@@ -241,6 +241,13 @@ def test_a_longer_sentence_in_the_batch_changes_nothing():
     assert np.count_nonzero(alone[0]) == 3 + 1 + 10 < np.count_nonzero(long_alone[0])
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_model_that_has_diverged_has_a_target_for_each_source(beam):
+    model = jax.tree.map(lambda a: jnp.full_like(a, jnp.nan), make_model(1))
+    for (_, score), *_ in translate(model, sentences(3), beam=beam, max_length=6):
+        assert math.isnan(score)
+
+
 def test_targets_are_limited_by_max_length_and_context():
     assert translate(make_model(1), []) == []
     sources = sentences(3, longest=LENGTH_MULTIPLE)
@@ -258,6 +265,7 @@ def test_targets_are_limited_by_max_length_and_context():
         ({"length_penalty": 10.0}, "not 10.0"),
         ({"length_penalty": float("nan")}, "not nan"),
         ({"max_length": 0}, "between 1 and the context of 12, not 0"),
+        ({"batch_size": 0}, "batch_size must be .* not 0"),
         ({"max_length": CONTEXT + 1}, "not 13"),
         ({"sources": [np.int32([4] * CONTEXT + [END])]}, "13 tokens is longer than .* of 12"),
     ],

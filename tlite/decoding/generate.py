@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Int, Integer, Key
 
 import tlite.functional as F
 from tlite.config import check_size
@@ -40,7 +40,7 @@ Tap = Callable[..., Array]
 
 def generate(
     model,
-    prompt: Int[Array | np.ndarray, "*batch P"],
+    prompt: Integer[Array | np.ndarray, "*batch P"],
     *,
     num_tokens: int,
     rng: Key[Array, ""],
@@ -82,7 +82,7 @@ def generate(
 
 def stream(
     model,
-    prompt: Int[Array | np.ndarray, "*batch P"],
+    prompt: Integer[Array | np.ndarray, "*batch P"],
     *,
     num_tokens: int,
     rng: Key[Array, ""],
@@ -235,6 +235,7 @@ def _initial_window(prompt, lengths, config):
         raise ValueError(f"lengths has {longest}, but the prompt only {prompt.shape[-1]} tokens")
     prompt = np.where(np.arange(prompt.shape[-1]) < lengths[..., None], prompt, 0)
     F.check_tokens(prompt, config.vocabulary_size)
+    prompt = prompt.astype(np.int32)  # generated tokens and PADDING get its type
     if lengths.size == 1:  # without a batch axis XLA's CPU compiler copies no caches
         prompt, lengths = prompt.reshape(-1), lengths.reshape(())
     dropped = np.maximum(lengths - context, 0)
@@ -409,7 +410,7 @@ def _prefill(model, state: DecodeState, tap, size: int, length: int | Array) -> 
     num_chunks = -(-length // size)
     num_chunks = jnp.minimum(num_chunks, num_full) if rest else num_chunks
     caches = jax.lax.fori_loop(0, num_chunks, read_chunk, caches)
-    caches = read(num_full * size, rest, caches) if rest else caches
+    caches = read(jnp.int32(num_full * size), rest, caches) if rest else caches
     return state._replace(caches=caches, must_refill=jnp.array(False))
 
 

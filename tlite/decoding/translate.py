@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tlite.config import check_size
 from tlite.decoding.search import Hypotheses, beam_search, greedy_search
 
 LENGTH_MULTIPLE = 8  # source lengths are rounded up to it, since each is a program to compile
@@ -30,7 +31,7 @@ def translate(
         sources: tokens of each sentence, with its end symbol.
         length_penalty: exponent of `length_normaliser`; above 0 prefers longer translations.
         max_length: tokens of the longest target; None: 1.5 times the source's and 10 more.
-        batch_size: largest number of sentences translated at once.
+        batch_size: sentences translated at once, rounded up to a multiple of the devices.
 
     Raises:
         ValueError: a source is longer than the model's context, or an option is out of its range.
@@ -48,9 +49,10 @@ def translate(
         search = _search(mesh, beam, max_length or _default_max_length(tokens.shape[1], context))
         batches.append((rows, search(model, tokens, np.array(limits), length_penalty)))
     results: dict[int, list] = {}
-    for rows, hypotheses in batches:  # all have been started: no device waits for another
+    for rows, hypotheses in batches:  # all are dispatched before the first result is read
         for row, *best in zip(rows, *jax.device_get(hypotheses), strict=True):
-            results[row] = [(t, float(s)) for t, s in zip(*best, strict=True) if s > -math.inf]
+            pairs = [(target, float(score)) for target, score in zip(*best, strict=True)]
+            results[row] = [(t, s) for t, s in pairs if s != -math.inf]  # NaN: it has diverged
     return [results[row] for row in range(len(sources))]
 
 
@@ -60,6 +62,7 @@ def _default_max_length(source_length: int, context: int) -> int:
 
 def _batches(lengths: Sequence[int], size: int, devices: int) -> Iterator[np.ndarray]:
     """Yield indices sorted by length, `size` at a time; the last one pads the last batch."""
+    check_size("batch_size", size)
     order = np.argsort(lengths, kind="stable")
     size = min(size, 1 << max(len(order) - 1, 0).bit_length())
     size = -(-size // devices) * devices
@@ -87,7 +90,7 @@ def check_search(config, beam: int, length_penalty: float, max_length: int | Non
 
 @cache
 def _search(mesh: Mesh, beam: int, max_length: int) -> Callable[..., Hypotheses]:
-    """Return a compiled search of a batch that is sharded over devices; each stops by itself."""
+    """Return a compiled search of a batch that is divided over devices; each stops by itself."""
 
     def search(model, source, limits, length_penalty):
         options = {"max_length": max_length, "limits": limits}

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Integer, Key
 
 from tlite.functional.kernels.matmul import matmul
 from tlite.functional.random import dropout_mask
@@ -126,7 +126,7 @@ def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Arr
 
 
 def check_tokens(
-    tokens: Int[Array | np.ndarray, "*batch"], size: int, *, padding: bool = False
+    tokens: Integer[Array | np.ndarray, "*batch"], size: int, *, padding: bool = False
 ) -> None:
     """Raise if a token is outside [0, size); with `padding`, negative ones are allowed.
 
