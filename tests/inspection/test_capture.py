@@ -147,6 +147,13 @@ def test_tap_names_are_in_order_of_computation(name):
     assert_same(captured[expected[-1]], logits)
 
 
+def test_an_ensemble_has_no_values_by_name():
+    model = drawn(M.CausalLM, generator()[0])
+    two = M.Ensemble(jax.tree.map(lambda a: jnp.stack([a, a]), model))
+    with pytest.raises(TypeError, match="load one of its replicas"):
+        run(two, jnp.asarray(TOKENS), capture="embedding")
+
+
 def test_unknown_names_and_changed_shapes_are_errors():
     model, inputs = model_and_inputs("generator")
     typo = "blocks.1.atention.weights"

@@ -127,6 +127,11 @@ def largest(function, *arguments):
     return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
 
 
+def test_masked_predictions_are_of_one_text(without_type_checks):
+    with pytest.raises(ValueError, match="of one text"):
+        pseudo_log_likelihoods(generator(), np.asarray(TOKENS)[None], 0)
+
+
 def test_repeated_passes_need_no_more_memory_than_one():
     size = 500
     model, masked = (make(k, vocabulary_size=size) for k in (M.GeneratorConfig, M.MaskedConfig))
@@ -183,6 +188,8 @@ def test_attention_pattern_scores_equal_those_of_loops(seed, alphabet):
     weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
     tokens = rng.integers(0, alphabet, (2, T))
     assert_close(compute_scores(weights, tokens), scores_by_loops(weights, tokens))
+    both = compute_scores(weights, tokens[0])  # of one text
+    assert_close(both, scores_by_loops(weights, np.stack([tokens[0]] * 2)))
     single = compute_scores(weights[0], tokens[0])
     assert_close(single, scores_by_loops(weights[:1], tokens[:1]))
 

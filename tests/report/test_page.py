@@ -5,14 +5,24 @@ import html
 import json
 import re
 
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.complaints import complaint
 from tlite.pictures.labels import escape_controls, show_whitespace
-from tlite.report.page import SCRIPT, Page, new_page, preformatted, render_losses
+from tlite.report.models import draw_attention
+from tlite.report.page import (
+    SCRIPT,
+    Page,
+    check_replaceable,
+    new_page,
+    preformatted,
+    render_losses,
+)
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
@@ -30,7 +40,7 @@ def new(tmp_path_factory):
 
 def with_heads(page, queries, keys):
     weights = np.random.default_rng(0).random((2, 3, len(queries), len(keys)))
-    page.add_heads("attention", queries, keys, list(weights), [None, None])
+    page.add_heads("attention", queries, keys, list(weights), [None, None], [0, 1])
     return weights
 
 
@@ -94,6 +104,30 @@ def test_a_complete_page_replaces_the_folder(tmp_path):
     assert "second" in (folder / "index.html").read_text()
     assert [*tmp_path.iterdir()] == [folder]
     assert not plt.get_fignums()
+
+
+def test_a_page_without_heads_has_no_view_of_them(new):
+    content = new("title").content()
+    assert SCRIPT not in content
+    assert "Attention of each head" not in content
+
+
+def test_a_folder_with_another_page_is_not_replaced(tmp_path):
+    with new_page(tmp_path / "page", "mine"):
+        pass
+    assert check_replaceable(tmp_path / "page") == tmp_path / "page"
+    (tmp_path / "page" / "index.html").write_text("<title>mine</title>")
+    assert "not from inspect" in complaint(check_replaceable, tmp_path / "page")
+
+
+def test_heads_are_in_the_order_of_their_blocks(tmp_path):
+    """A compiled function returns a dictionary in the order of its names as text."""
+    page, weights = Page(tmp_path), jnp.arange(12.0).reshape(12, 1, 1, 1) / 12
+    layers = {f"blocks.{n}.cross_attention.weights": a for n, a in enumerate(weights)}
+    draw_attention(page, "cross", dict(sorted(layers.items())), None, ["a"], ["b"])
+    (view,) = page.heads
+    np.testing.assert_allclose(view["weights"], np.round(1000 * np.asarray(weights)))
+    assert view["blocks"] == [*range(12)]
 
 
 @given(TEXT)

@@ -20,6 +20,7 @@ from tests.helpers.inspected import (
     undrawn,
     weights_of,
 )
+from tests.helpers.models import LeakySum
 from tests.helpers.models import drawn as drawn_model
 from tests.helpers.tokenizers import words
 from tlite import inspection
@@ -29,7 +30,7 @@ from tlite.pictures.labels import matplotlib_label
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
 from tlite.report import runs as module
-from tlite.report.models import draw_positions, positional_inputs
+from tlite.report.models import draw_generator, draw_positions, positional_inputs
 from tlite.report.page import Page
 
 pytest.importorskip("tokenizers")
@@ -208,6 +209,17 @@ def test_positions_are_drawn_in_models_with_windows(positions, windows, expected
     draw_positions(Page(tmp_path), M.Encoder(config, rng=jax.random.key(0)))
     assert set(drawn) == expected
     assert all(caption.endswith(".") for caption, _ in drawn.values())
+
+
+def test_layers_without_attention_weights_are_left_out(drawn, tmp_path):
+    blocks = (M.Block(attention=LeakySum()), M.Block())
+    for block, expected in ((blocks[0], None), (blocks, [1])):
+        drawn.clear()
+        config = M.GeneratorConfig(**SIZES, block=block)
+        page, model = Page(tmp_path), M.CausalLM(config, rng=jax.random.key(0))
+        draw_generator(page, model, tokenizer("generator"), np.arange(8, dtype=np.int32))
+        assert [view["blocks"] for view in page.heads] == ([expected] if expected else [])
+        assert ("ablation" in drawn) == bool(expected)
 
 
 def test_a_truncated_text_ends_with_its_special_token(drawn, capsys):

@@ -24,7 +24,7 @@ def run(
 ) -> tuple[Array, dict[str, Array]]:
     """Return the model's logits, and the captured values by name in order of computation.
 
-    Works under `jit`, `grad` and `vmap`.
+    Works under `jit`, which sorts the names as text, `grad` and `vmap`.
 
     Args:
         inputs: tokens; for an encoder-decoder, source and target tokens.

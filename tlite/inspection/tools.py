@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.inspection.capture import match_names, run, tap_names
@@ -53,14 +54,19 @@ def _map_over_depth(model, inputs, function: Callable):
 
 def pseudo_log_likelihoods(
     model,
-    tokens: Int[Array, "T"],
+    tokens: Int[Array | np.ndarray, "T"],
     mask_id: int | Int[Array, ""],
     positions: Int[Array, "N"] | None = None,
 ) -> Float[Array, "N V"]:
     """Return a masked model's log p(x_t | all other tokens) for each position t, or those passed.
 
     The values at the tokens sum up to the text's pseudo-log-likelihood (Salazar et al. 2020).
+
+    Raises:
+        ValueError: `tokens` is not one text; use `jax.vmap` for several.
     """
+    if (tokens := jnp.asarray(tokens)).ndim != 1:
+        raise ValueError(f"tokens must be of one text, (T,), not of shape {tokens.shape}")
 
     def log_probabilities(position):
         return jax.nn.log_softmax(model(tokens.at[position].set(mask_id))[position])
@@ -78,7 +84,7 @@ def repeated_tokens(
 
 
 def attention_pattern_scores(
-    weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*batch T"]
+    weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*#batch T"]
 ) -> dict[str, Float[Array, "H"]]:
     """Return the fraction of a causal head's attention on each pattern's keys.
 
@@ -89,6 +95,7 @@ def attention_pattern_scores(
         induction  the tokens after those (Olsson et al. 2022)
     """
     length = tokens.shape[-1]
+    tokens = jnp.broadcast_to(tokens, (*weights.shape[:-3], length))
     causal = jnp.tril(jnp.ones((length, length), bool))
     equal = (tokens[..., :, None] == tokens[..., None, :]) & jnp.tril(causal, -1)
     after_equal = jnp.concatenate([jnp.zeros_like(equal[..., :1]), equal[..., :-1]], axis=-1)

@@ -193,16 +193,26 @@ def _token_panels(
     return panels, figure.add_axes((1 - 0.95 / width, edge / height, 0.15 / width, high / height))
 
 
-def plot_heads(table: Float[np.ndarray, "L H"], label: str, *, change: bool = False) -> Axes:
+def plot_heads(
+    table: Float[np.ndarray, "L H"],
+    label: str,
+    *,
+    change: bool = False,
+    blocks: Sequence[int] | None = None,
+) -> Axes:
     """Draw a number for each layer and head, on a scale from 0 to the largest of them.
 
     With `change`, 0 is white, positive values are red, negative ones blue.
+
+    Args:
+        blocks: numbers of the layers' blocks; 0, 1, ... by default.
     """
     limit = float(np.abs(table).max()) or 1.0
     digits = 2 if limit >= 0.1 else 3
     texts = [[f"{n + 0.0:.{digits}f}" for n in row.round(digits)] for row in table]  # no -0.00
-    rows, columns = ([*map(str, range(number))] for number in table.shape)
-    labels = {"rows": rows, "columns": columns, "xlabel": "head", "ylabel": "block"}
+    rows, columns = blocks or range(len(table)), range(table.shape[1])
+    labels = {"rows": [*map(str, rows)], "columns": [*map(str, columns)]}
+    labels |= {"xlabel": "head", "ylabel": "block"}
     return heat_map(table, **labels, texts=texts, scale=(0, limit), signed=change, label=label)
 
 

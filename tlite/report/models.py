@@ -1,9 +1,9 @@
 """Draw facts and pictures of a model on one text: a function for each kind of model."""
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,23 @@ SEQ2SEQ_ATTENTION = (
     "decoder.blocks.*.attention",
     "decoder.blocks.*.cross_attention",
 )
-# Return the logits, and the attention weights by name.
-run_with_attention = jax.jit(partial(inspection.run, capture="*attention.weights"))
 logit_lens_top_k = jax.jit(inspection.logit_lens_top_k, static_argnames="k")
+
+
+@jax.jit
+def run_with_attention(model, *inputs: Array) -> tuple[Array, dict[str, Array]]:
+    """Return the logits, and the attention weights by name; layers of a user's may have none."""
+    return inspection.run(model, *inputs, capture=find_taps("*attention.weights", model, *inputs))
+
+
+def find_taps(pattern: str, model, *inputs: Array) -> list[str]:
+    """Return the names of a model's values that match a pattern, in order of computation."""
+    return fnmatch.filter(inspection.tap_names(model, *inputs), pattern)
+
+
+def block_indices(names: Iterable[str]) -> list[int]:
+    """Return the number of the block of each name, such as 3 for blocks.3.attention.weights."""
+    return [int(re.findall(r"blocks\.(\d+)", name)[0]) for name in names]
 
 
 def add_size(page: Page, model) -> None:
@@ -74,7 +88,7 @@ def draw_stack(page: Page, model, tokenizer, tokens: Tokens, labels: Sequence[st
     """Draw attention, positions and embedding of a single stack of blocks; return its logits.
 
     Args:
-        labels: of the first tokens; the others are padding or features.
+        labels: labels of the first tokens; the others are padding or features.
     """
     logits, weights = run_with_attention(model, jnp.asarray(tokens))
     draw_attention(page, "attention", weights, model, [*labels], [*labels])
@@ -177,7 +191,7 @@ def draw_seq2seq(
         ("encoder", "encoder.*.attention.weights", encoder, sources, sources),
         ("decoder", "decoder.*.attention.weights", decoder, targets, targets),
     ):
-        names = inspection.match_names(pattern, [*weights])
+        names = fnmatch.filter(weights, pattern)
         draw_attention(page, name, {n: weights[n] for n in names}, stack, queries, keys)
     draw_positions(page, encoder)
     if getattr(decoder, positions_name(decoder.config)) is not None:
@@ -214,7 +228,7 @@ def draw_positions(page: Page, stack: Transformer, suffix: str = "") -> None:
     """Draw the positional encoding of a stack of blocks: a table, angles, or a bias of scores.
 
     Args:
-        suffix: of the pictures' names, to distinguish two stacks of a model.
+        suffix: end of the pictures' names, to distinguish two stacks of a model.
     """
     config, label = stack.config, positions_label(stack.config.positions)
     length, name = min(config.context, MAX_POSITIONS), label + suffix
@@ -265,18 +279,21 @@ def draw_attention(
     """Draw the weights of all heads of some layers in the head view, and each block in a picture.
 
     Args:
-        stack: whose mask is drawn; None for cross-attention.
+        stack: the stack whose mask is drawn; None for cross-attention.
     """
+    if not weights:
+        return
     queries, keys = queries[:MAX_ATTENTION_TOKENS], keys[:MAX_ATTENTION_TOKENS]
-    layers = [np.asarray(layer)[:, : len(queries), : len(keys)] for layer in weights.values()]
-    masks = [None] * len(weights)
+    # `jit` has sorted the names as text, 10 before 2.
+    blocks, names = zip(*sorted(zip(block_indices(weights), weights, strict=True)), strict=True)
+    layers = [np.asarray(weights[n])[:, : len(queries), : len(keys)] for n in names]
+    masks = [None] * len(names)
     if stack:
         inputs, windows = positional_inputs(stack, len(keys)), stack.config.windows
-        indices = [int(re.findall(r"blocks\.(\d+)", layer)[0]) for layer in weights]
-        masks = [window_inputs(stack, inputs, windows[i]).mask for i in indices]
+        masks = [window_inputs(stack, inputs, windows[i]).mask for i in blocks]
         masks = [None if m is None else np.asarray(m).reshape(m.shape[-2:]) for m in masks]
-    page.add_heads(name, queries, keys, layers, masks)
-    for layer, array, mask in zip(weights, layers, masks, strict=True):
+    page.add_heads(name, queries, keys, layers, masks, blocks)
+    for layer, array, mask in zip(names, layers, masks, strict=True):
         axes = pictures.plot_attention(array, queries, keys, mask=mask)
         page.draw("{layer}", axes, layer=layer.removesuffix(".weights").replace(".", "-"))
 
@@ -310,13 +327,15 @@ def draw_predictions(page: Page, model, inputs: Sequence[Int[Array, "_"]], token
 
 def draw_attention_patterns(page: Page, model) -> None:
     """Draw the pattern scores of heads on repeated random tokens."""
+    if not (names := find_taps("blocks.*.attention.weights", model)):
+        return
     half = min(model.config.context // 2, MAX_REPEATED_TOKENS)
     tokens = inspection.repeated_tokens(
         jax.random.key(0), half, model.config.vocabulary_size, NUM_REPEATED_SEQUENCES
     )
     scores = jax.device_get(jax.jit(inspection.score_attention_patterns)(model, tokens))
     for kind, keys in HEAD_PATTERNS.items():
-        axes = pictures.plot_heads(scores[kind], f"{kind} score")
+        axes = pictures.plot_heads(scores[kind], f"{kind} score", blocks=block_indices(names))
         page.draw("head-{kind}", axes, kind=kind, keys=keys)
 
 
@@ -331,17 +350,21 @@ def draw_ablation(
     """Draw how much the loss increases without each head of a layer.
 
     Args:
-        target: what the loss is of, as in the caption: "the text", or "the class ...".
+        target: what the loss measures, as in the caption: "the text", or "the class ...".
     """
+    if not (names := find_taps(f"{layer}.heads", model, *inputs)):
+        return
 
     @jax.jit
     def ablate(model, *inputs):
-        baseline = loss(model(*inputs))
+        # With a tap, as the ablated passes: another function may compute the same attention.
+        baseline = loss(inspection.run(model, *inputs, capture=names)[0])
         ablated = inspection.ablate_heads(model, *inputs, metric=loss, layer=layer)
         return baseline, ablated - baseline
 
     baseline, change = jax.device_get(ablate(model, *inputs))
-    axes = pictures.plot_heads(change, "loss added (nats)", change=True)
+    blocks = block_indices(names)
+    axes = pictures.plot_heads(change, "loss added (nats)", change=True, blocks=blocks)
     suffix = f"-{layer}".replace(".blocks.*.", "-").removeprefix("-blocks.*.attention")
     head = f"{suffix[1:]} head".strip()
     fields = {"target": target, "loss": float(baseline), "head": head}
@@ -380,9 +403,10 @@ def draw_data(page: Page, texts: Mapping[str, Sequence[str]], unit: str = "word"
         texts: by kind; the first kind's frequencies are drawn.
         unit: of the lengths, "word" or "character".
     """
-    text = "\n".join(next(iter(texts.values())))
-    for name, tokens in (("character", text), ("word", re.findall(r"\w+", text))):
-        page.draw("frequencies-{kind}", pictures.plot_frequencies(Counter(tokens), name), kind=name)
+    first = next(iter(texts.values()))
+    for kind, pattern in (("character", r"(?s)."), ("word", r"\w+")):
+        counts = Counter(token for text in first for token in re.findall(pattern, text))
+        page.draw("frequencies-{kind}", pictures.plot_frequencies(counts, kind), kind=kind)
     for kind, items in texts.items():
         lengths = [len(item.split() if unit == "word" else item) for item in items]
         page.draw("lengths-{kind}", pictures.plot_lengths(lengths, kind, unit), kind=kind)

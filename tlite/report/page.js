@@ -46,17 +46,17 @@ for (const view of document.querySelectorAll(".heads")) {
   };
 
   const fillPicker = () => {  // the parts that depend on the group alone
-    const weights = groups[state.group].weights;
-    for (const [key, number] of [["layer", weights.length], ["head", weights[0].length]]) {
+    const {weights, blocks} = groups[state.group];
+    for (const [key, names] of [["layer", blocks], ["head", weights[0].map((_, h) => h)]]) {
       lists[key].replaceChildren();
-      for (let i = 0; i < number; i++) add(lists[key], "option", {value: i}, i);
+      names.forEach((name, index) => add(lists[key], "option", {value: index}, name));
     }
     thumbs.replaceChildren();
     weights.forEach((layer, l) => {
       const row = add(thumbs, "div");
-      add(row, "span", {}, `block ${l}`);
+      add(row, "span", {}, `block ${blocks[l]}`);
       layer.forEach((table, h) => {
-        const name = `block ${l}, head ${h}`;
+        const name = `block ${blocks[l]}, head ${h}`;
         const button = add(row, "button", {type: "button", title: name, "aria-label": name});
         thumbnail(add(button, "canvas"), table);
         button.addEventListener("click", () => choose({layer: l, head: h}));
@@ -114,8 +114,8 @@ for (const view of document.querySelectorAll(".heads")) {
   const tableOf = () => groups[state.group].weights[state.layer][state.head];
 
   const updateReadout = () => {
-    const head = `Block ${state.layer}, head ${state.head}`;
-    const {queries, keys} = groups[state.group];
+    const {queries, keys, blocks} = groups[state.group];
+    const head = `Block ${blocks[state.layer]}, head ${state.head}`;
     if (state.query === null) {
       readout.textContent = `${head}: a line for each weight of 0.02 or more, the stronger the ` +
         "larger. Point at a token on the left to see its weights alone; click to pin it.";

@@ -23,9 +23,14 @@ TEMPLATE, STYLE, SCRIPT = (
     for suffix in ("html", "css", "js")
 )
 PAGE = "index.html"
+GENERATOR = '<meta name="generator" content="tlite inspect">'
+HEADS = """<h2>Attention of each head</h2>
+<div class="heads"><script type="application/json">$heads</script><noscript>The view of the heads
+needs JavaScript.</noscript></div><script>
+$script</script>"""
 MASKED = -1  # replaces a weight; weights are in thousandths
 TOPICS = {
-    "Predictions": "the most probable tokens, their probability, and the depth that predicts them",
+    "Predictions": "the most probable tokens, their probability, and the block that predicts them",
     "Heads": "the pattern of each head, and the loss without it",
     "Attention": "the weights of every head, a picture for each block",
     "Positions": "the encoding of positions",
@@ -49,7 +54,7 @@ PICTURES = {
         "ablation{suffix}": "The increase of the loss on {target} ({loss:.2f} nats) when the "
         "output of one {head} is set to zero: red heads help, blue heads harm.",
         "patching": "Activation patching: changing token {middle} of the text changes the "
-        "log-probability of the next token but one from {before:.2f} to {after:.2f}. Each cell is "
+        "log-probability of the token two after it from {before:.2f} to {after:.2f}. Each cell is "
         "that value when the clean residual stream is restored at one block and position.",
     },
     "Attention": {
@@ -126,19 +131,22 @@ class Page:
         keys: Sequence[str],
         weights: Sequence[Float[np.ndarray, "H T S"]],
         masks: Sequence[Bool[np.ndarray, "T S"] | None],
+        blocks: Sequence[int],
     ) -> None:
         """Add the attention weights of some layers to the view that page.js draws.
 
         Args:
             weights: by block.
             masks: by block: True where a query attends to a key; None: everywhere.
+            blocks: numbers of the blocks.
         """
         layers = []
         for layer, mask in zip(weights, masks, strict=True):
             rounded = np.round(1000 * np.asarray(layer, float)).astype(int)
             layers.append((rounded if mask is None else np.where(mask, rounded, MASKED)).tolist())
         queries, keys = ([*map(show_whitespace, tokens)] for tokens in (queries, keys))
-        self.heads.append({"name": name, "queries": queries, "keys": keys, "weights": layers})
+        group = {"name": name, "queries": queries, "keys": keys, "weights": layers}
+        self.heads.append(group | {"blocks": [*blocks]})
 
     def content(self) -> str:
         """Return the HTML: facts, then the heads, then the topics, collapsed."""
@@ -148,20 +156,21 @@ class Page:
             for topic, figures in self.topics.items()
             if figures
         )
+        # "<" is escaped, so that no token ends the script.
+        heads = json.dumps(self.heads, separators=(",", ":")).replace("<", "\\u003c")
         return Template(TEMPLATE).substitute(
             title=escape(self.title),
+            generator=GENERATOR,
             style=STYLE,
-            script=SCRIPT,
             facts="".join(self.facts),
-            # "<" is escaped, so that no token ends the script.
-            heads=json.dumps(self.heads, separators=(",", ":")).replace("<", "\\u003c"),
+            heads=Template(HEADS).substitute(heads=heads, script=SCRIPT) if self.heads else "",
             topics="".join(topics),
         )
 
 
 @contextlib.contextmanager
 def new_page(folder: Path, title: str) -> Iterator[Page]:
-    """Yield a page; when it is complete, it replaces the folder."""
+    """Yield a page in a temporary folder, which replaces `folder` when the page is complete."""
     temporary = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)  # from an earlier process that was killed
     with disk_errors(folder), isolate_figures():
@@ -184,6 +193,7 @@ def check_replaceable(folder: Path) -> Path:
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_page = PAGE in names and all(n == PAGE or n.endswith(".png") for n in names)
+    is_page = is_page and GENERATOR.encode() in (folder / PAGE).read_bytes()
     if not folder.name or (names and not is_page):
         raise UserError(f"{folder} has files that are not from inspect: choose another --to")
     return folder
@@ -210,7 +220,11 @@ def render_bars(shares: Mapping[str, float]) -> str:
 
 
 def render_losses(tokens: Sequence[str], losses: Float[np.ndarray, "N"]) -> str:
-    """Return a text as HTML whose tokens are the redder, the larger their loss (-log2 p)."""
+    """Return a text as HTML whose tokens are the redder, the larger their loss.
+
+    Args:
+        losses: in nats; shown in bits.
+    """
     spans = []
     for token, bits in zip(tokens, np.asarray(losses, float) / np.log(2), strict=True):
         style = f"background:rgba(214,39,40,{min(bits / 8, 1):.2f})"

@@ -55,11 +55,10 @@ def inspect_run(
     parameters, step = run.parameters(checkpoint)
     model = run.trainer.models(parameters)[replica]
     check_text(text)
-    functions = {
-        GeneratorRun: draw_generator_run,
-        ClassifierRun: draw_classifier_run,
-        TranslatorRun: draw_translator_run,
-    }
+    if not hasattr(model.config, "num_blocks"):
+        raise UserError("a logistic regression has no attention: inspect a transformer classifier")
+    functions = {GeneratorRun: draw_generator_run, ClassifierRun: draw_classifier_run}
+    functions[TranslatorRun] = draw_translator_run
     folder = check_replaceable(to) if to else run.dir.path / "inspection"
     with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
         add_run_facts(page, run, model, checkpoint, step, replica)
@@ -137,12 +136,10 @@ def window_with_most_letters(run: GeneratorRun, length: int) -> str:
 
 def draw_classifier_run(run: ClassifierRun, model, page: Page, text: str | None) -> None:
     """Draw a classifier on a text, and its data."""
-    if not hasattr(model, "blocks"):
-        raise UserError("a logistic regression has no attention: inspect a transformer classifier")
     if run.experiment.sentences:
         raise UserError("inspect needs one input per text: this run reads it sentence by sentence")
     tokenizer, context = run.tokenizer, run.experiment.model.context
-    text = text or next(iter(run.built.validation)).text
+    text = text or next(e.text for e in run.built.validation if e.label is not None)
     (tokens,) = encode_texts(run.experiment, tokenizer, [text])
     length = int((tokens[:context] >= 0).sum())
     if not (words := tokenizer.tokenize(text, context)[:length]):
@@ -214,7 +211,8 @@ def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, origin: Pr
     if origin.kind == "generator":
         losses = models.draw_generator(page, model, tokenizer, tokens)
         rng = jax.random.key(0)
-        models.add_sample(page, model, tokenizer, tokens, num_tokens=SAMPLE_TOKENS, rng=rng)
+        options = {"num_tokens": SAMPLE_TOKENS, "rng": rng, "stop": origin.end_ids}
+        models.add_sample(page, model, tokenizer, tokens, **options)
         models.add_losses(page, labels[1:], losses, "The text without its first token")
     elif origin.kind == "classifier":
         models.draw_classifier(page, model, tokenizer, tokens, labels, text, origin.labels)
