@@ -26,7 +26,7 @@ INVALID = {
         num_subwords=10**12
     ): "num_subwords must be at most 1,000,000, not 1000000000000",
     lambda: E.tokenizer_named("bpe:256"): "num_subwords must be at least 257, not 256",
-    lambda: E.tokenizer_named("bpe:x"): "invalid literal for int",
+    lambda: E.tokenizer_named("bpe:x"): "bpe:N needs a whole number",
     lambda: E.TranslatorExperiment("x", buckets=1001): "buckets must be at most 1,000, not 1001",
     lambda: E.Pretraining(pretraining_learning_rate=math.nan): "pretraining_learning_rate must be",
     lambda: E.Words(min_document_frequency=0): "min_document_frequency",

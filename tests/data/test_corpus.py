@@ -217,7 +217,7 @@ FAULTS = [  # a change of the folder, and a part of the error
     (change(*FILE, "tokens", value="5"), "corpus.json .*'str'"),
     (change("splits", value=[1]), "corpus.json .*'list'"),
     (change("source", value=...), "corpus.json .*'source'"),
-    (change(*FILE, "name", value="c.bin"), "c.bin has 0 bytes"),
+    (change(*FILE, "name", value="c.bin"), "there is no file .*c.bin, which"),
     (change("tokenizer", "file", value="/etc/passwd"), "'/etc/passwd' is not the name of a file"),
     *(
         (change(*FILE, "name", value=name), "is not the name of a file in its folder")

@@ -155,12 +155,13 @@ def test_hub_dataset_is_streamed_by_shards(monkeypatch):
 @pytest.mark.parametrize("lines", [20, 1])
 def test_end_of_each_text_of_a_folder_is_for_validation(tmp_path, lines):
     text = "".join(f"line {number:02d}\n" for number in range(lines))
+    (source := tmp_path / "texts").mkdir()
     for name in "hgfedcba":
         mark = "\ufeff" if name == "c" else ""
         content = (mark + text.replace("line", f"{name} line")).encode()
-        path = tmp_path / (f"{name}.txt" if name < "g" else f"{name}.txt.gz")
+        path = source / (f"{name}.txt" if name < "g" else f"{name}.txt.gz")
         path.write_bytes(content if name < "g" else gzip.compress(content))
-    corpus = prepare_corpus(tmp_path, "out", validation_fraction=0.25, unit_bytes=70)
+    corpus = prepare_corpus(source, "out", validation_fraction=0.25, unit_bytes=70)
     training, validation = (
         bytes(t for t in read_ids(corpus, split).tolist() if t != END).decode().splitlines()
         for split in ("training", "validation")
@@ -389,7 +390,7 @@ def test_folders_that_exist_are_errors(tmp_path):
 
 LINE, PLACE = b'{"text": "a"}\n', "the line at byte 14 of a.jsonl"
 FAULTS = [  # a file with a content, or a source with settings, and a part of the error
-    ("a.jsonl", LINE + b'{"text": 3}\n', f"{PLACE} has no text under 'text', but a int"),
+    ("a.jsonl", LINE + b'{"text": 3}\n', f"{PLACE} has a int under 'text', not a text"),
     ("a.jsonl", LINE + b'{"body": "a"}\n', f"{PLACE} has no column 'text': it has body"),
     ("a.jsonl", LINE + b"[1]\n", f"{PLACE} is not a JSON object"),
     ("a.jsonl", LINE + b"\xff\n", f"{PLACE} is not JSON"),

@@ -397,6 +397,44 @@ def test_small_classes_share_the_validation_rows():
     assert len({label for _, label in data.rows("training")}) == 50
 
 
+def test_a_label_beside_an_empty_text_alone_is_no_class():
+    write("a.csv", [*[("good", "pos"), ("bad", "neg")] * 20, ("", "mixed")])
+    data = LabelledText(path="a.csv").with_columns()
+    assert data.classes == ["neg", "pos"]
+    assert sum(len(data.examples(split)) for split in SPLITS) == 41
+
+
+def test_a_damaged_saved_dataset_is_an_error():
+    datasets.DatasetDict({"train": as_dataset()}).save_to_disk("saved")
+    Path("saved/dataset_dict.json").write_text("")
+    assert "saved" in complaint(LabelledText(path="saved").with_columns)
+
+
+def test_large_lines_are_streamed(monkeypatch):
+    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 1)
+    Path("a.txt").write_text("pos good\nneg bad\n" * 150_000)
+    files = {"training": ("a.txt",), "validation": ("a.txt",), "labels": {"pos": "p", "neg": "n"}}
+    assert "is larger than 1" in complaint(LabelledText(**files).examples, "training")
+    examples = LabelledText(**files, stream=True).examples("training")
+    assert sum(example.text == "bad" for example in examples) == 150_000
+
+
+def test_cells_that_are_no_text_are_errors():
+    for cells in ([b"good"] * 9, [["good", "bad"]] * 9):
+        rows = datasets.Dataset.from_dict({"text": cells, "label": ["a", "b", "a"] * 3})
+        rows.to_parquet("a.parquet")
+        for data in (LabelledText(path="a.parquet").with_columns, TextFile("a.parquet").load):
+            assert "under 'text', not a text" in complaint(data)
+
+
+def test_a_column_of_another_type_may_stand_beside():
+    pa = pytest.importorskip("pyarrow")
+    maps = pa.array([[("a", "b")]] * 40, pa.map_(pa.string(), pa.string()))
+    columns = {"text": ["good", "bad"] * 20, "label": ["pos", "neg"] * 20, "map": maps}
+    pa.parquet.write_table(pa.table(columns), "a.parquet")
+    assert LabelledText(path="a.parquet").with_columns().classes == ["neg", "pos"]
+
+
 def test_several_files_are_split_as_one():
     names = write("a.txt", ROWS[:4]), write("b.txt", ROWS[4:])
     for split in SPLITS:

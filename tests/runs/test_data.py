@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,16 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.corpora import write_corpus
 from tests.helpers.runs import GENERATOR, varied
-from tlite.data import Corpus, Example, LabelledText, Shakespeare, TextFile
-from tlite.experiment import ClassifierExperiment, Pretrained, Pretraining, TranslatorExperiment
+from tlite.data import Corpus, Example, LabelledText, Pair, Shakespeare, TextFile
+from tlite.experiment import (
+    Characters,
+    ClassifierExperiment,
+    Pretrained,
+    Pretraining,
+    TranslatorExperiment,
+)
 from tlite.runs import Run, run_class
+from tlite.runs.generator import make_tokenizer
 from tlite.runs.study import resolve_all
 from tlite.training import Trainer
 
@@ -100,6 +108,35 @@ class OwnRows(OwnText):
     pairs = examples
 
 
+def test_characters_of_a_large_corpus_are_read_one_text_at_a_time():
+    texts = (f"{number}".ljust(2**20, "x") for number in range(64))
+    tracemalloc.start()
+    _, tokenizer = make_tokenizer(Characters(), lambda _: texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert {*tokenizer.characters} >= {*"0123456789x"}
+    assert peak < 2**23
+
+
+@dataclasses.dataclass(frozen=True)
+class YieldedPairs:
+    def pairs(self, split):
+        yield Pair("a text", "ein Text", "1")
+
+
+@dataclasses.dataclass(frozen=True)
+class NoPairs:
+    def pairs(self, split):
+        return [] if split == "validation" else [Pair("a text", "ein Text", "1")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), [(YieldedPairs(), "not a generator"), (NoPairs(), "a split without a")]
+)
+def test_yielded_or_missing_examples_are_an_error(data, message, without_type_checks):
+    assert message in complaint(Run.create, TranslatorExperiment("x", data))
+
+
 @pytest.mark.parametrize(
     ("experiment", "data", "missing"),
     [
@@ -162,7 +199,9 @@ def test_downloaded_data_keeps_its_folder(here, monkeypatch):
     assert resolved.data.input_paths("training") == [str(path)]
     assert resolved.with_paths() == resolved
     path.unlink()  # on another machine: in the data folder of that one
-    assert resolved.with_paths().data.folder == str(Path("data").absolute())
+    assert resolved.with_paths(moved=True).data.folder == str(Path("data").absolute())
+    new = dataclasses.replace(TINY, data=Shakespeare(folder="texts"))
+    assert new.with_paths().data.folder == str(Path("texts").absolute())
 
 
 def test_variants_choose_the_columns_of_a_table_once(here, capsys):

@@ -141,6 +141,8 @@ class Corpus:
             )
         manifest = read_manifest(folder)
         for file in (file for split in manifest.splits.values() for file in split.files):
+            if not os.path.lexists(folder / file.name):
+                raise UserError(f"there is no file {folder / file.name}, which {MANIFEST} names")
             expected = file.tokens * DTYPES[manifest.dtype].itemsize
             if (size := _file_size(folder / file.name)) != expected:
                 raise UserError(

@@ -103,6 +103,8 @@ def list_units(source: Source, unit_bytes: int = UNIT_BYTES) -> list[Unit]:
     path = Path(source.name)
     is_saved = is_saved_dataset(path)
     if not is_saved and (os.path.lexists(path) or format_of(path) in READABLE_FORMATS):
+        if source.subset or source.split != "train":
+            raise UserError(f"--split and --subset are for data sets: {path} is read whole")
         units = _file_units(source, _readable_files(path), unit_bytes)
     else:
         units = _dataset_units(source, is_saved)
@@ -339,5 +341,5 @@ def _texts(rows: Iterable[tuple[Any, str]], field: str) -> Iterator[str]:
     for value, place in rows:
         if not isinstance(value, str | None):
             kind = type(value).__name__
-            raise UserError(f"{place} has no text under {field!r}, but a {kind}")
+            raise UserError(f"{place} has a {kind} under {field!r}, not a text")
         yield value or ""

@@ -1,5 +1,6 @@
 """Texts with labels, and pairs of sentences: tables, files of lines, or data sets on the hub."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -15,9 +16,18 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import tyro
 
 from tlite.config import Config
-from tlite.data.reading import Split, find, format_of, is_table, locate, read_lines
+from tlite.data.reading import (
+    Split,
+    find,
+    format_of,
+    is_table,
+    locate,
+    read_lines,
+    text_lines,
+)
 from tlite.data.tables import (
     check_columns,
+    dataset_errors,
     dataset_rows,
     detect_column,
     detect_pair_columns,
@@ -125,7 +135,8 @@ class TableData(Config):
             return dataclasses.replace(self, path="", training=(str(find(self.path)),))
         splits = {split: names for split in SPLIT_NAMES if (names := getattr(self, split))}
         if is_saved := is_saved_dataset(self.path):
-            saved = import_datasets().load_from_disk(self.path)
+            with dataset_errors(self.path, "all splits"):
+                saved = import_datasets().load_from_disk(self.path)
             names, folder = list(saved) if isinstance(saved, dict) else ["train"], ""
         else:  # tables that are named by their splits
             names, folder = sorted(n for n in os.listdir(self.path) if is_table(Path(n))), self.path
@@ -184,8 +195,7 @@ class TableData(Config):
         for number, row in enumerate(self.table_rows(source)):
             if not number:
                 check_columns(row, columns, self.place(source))
-            values = map(row.get, columns)
-            yield tuple("" if v is None or v != v else str(v) for v in values)
+            yield tuple(_cell_text(row.get(name), name, self.place(source)) for name in columns)
 
     def rows(self, split: Split) -> Iterator[tuple[str, ...]]:
         """Return an iterator over the rows of a split.
@@ -291,23 +301,29 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """Return the same data with a class for each value in the training split."""
-        training, validation = (
-            Counter(value for text, value in self.rows(split) if text.strip())
-            for split in ("training", "validation")
-        )
+        training, validation, values = Counter(), Counter(), dict.fromkeys([""])
+        for split, counter in (("training", training), ("validation", validation)):
+            for text, value in self.rows(split):
+                values[value] = None  # also that of an empty text
+                counter[value] += bool(text.strip())
+        training += Counter()  # without the values of empty texts alone
         total, names = sum(training.values()), self._class_names()
         classes = {v: names.get(v, v) for v in sort_labels(filter(None, training))}
         if names:  # a value without a name, such as -1, is not a class
             classes = {value: name for value, name in classes.items() if value in names}
         self._print_columns([*classes.values()])
         if len(classes) > min(MAX_CLASSES, max(total / 2, 2)):
+            column, remedy = "the first words of the lines have", "begin each line with its class"
+            if self.label_column:
+                column = f"{self.label_column!r} has"
+                remedy = "name another column with --label-column"
             raise UserError(
-                f"{self.label_column!r} has {len(classes):,} different values in {total:,} texts, "
-                "too many for classes: name another column with --label-column"
+                f"{column} {len(classes):,} different values in {total:,} texts, too many for "
+                f"classes: {remedy}"
             )
         counts = [f"{name}: {training[value]:,}" for value, name in classes.items()]
         print(printable(f"training texts of each class: {_shorten(counts)}"))
-        others = dict.fromkeys(v for v in ["", *training, *validation] if v not in classes)
+        others = dict.fromkeys(value for value in values if value not in classes)
         if number := sum(training[value] + validation[value] for value in others):
             unknown = _shorten([*filter(None, others)])
             reason = f" or an unknown one ({unknown})" if unknown else ""
@@ -324,7 +340,9 @@ class LabelledText(TableData):
             features = dataset.features or {}
         elif format_of(path := find(source)) == "parquet":
             with open_parquet(path) as file:
-                features = import_datasets().Features.from_arrow_schema(file.schema_arrow)
+                schema = file.schema_arrow
+            with contextlib.suppress(ValueError, NotImplementedError):  # a column of another type
+                features = import_datasets().Features.from_arrow_schema(schema)
         names = getattr(features.get(self.label_column), "names", [])
         return {str(number): name for number, name in enumerate(names)}
 
@@ -357,8 +375,9 @@ class LabelledText(TableData):
     def _source_rows(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
         if self.has_columns(source):
             return self.cells(source, *columns)
-        lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
-        return ((text, value) for value, _, text in lines)
+        lines = text_lines(find(source), self.encoding, unlimited=self.stream)
+        parts = (line.rstrip("\r\n").partition(" ") for line in lines)
+        return ((text, value) for value, _, text in parts)
 
 
 @dataclass(frozen=True)
@@ -380,6 +399,13 @@ class StreamedExamples:
             yield Example(text, value, ids.get(data.labels[value]) if text.strip() else None)
         if not number:
             raise data.empty_split_error(self.split)
+
+
+def _cell_text(value: Any, column: str, place: str) -> str:
+    """Return a value of a table as text, "" for null and NaN."""
+    if isinstance(value, bytes | list | dict):
+        raise UserError(f"{place} has a {type(value).__name__} under {column!r}, not a text")
+    return "" if value is None or value != value else str(value)
 
 
 def _shorten(names: Sequence[str]) -> str:

@@ -75,8 +75,7 @@ def prepare(
     Raises:
         UserError: the source can't be read, the folder exists, or another command has begun it.
     """
-    if os.path.lexists(folder):
-        raise UserError(f"{folder} exists already: name another folder, or remove it")
+    _check_folder(folder, Path(source.name))
     units = list_units(source, unit_bytes)
     request = {"source": asdict(source), "files": source_fingerprint(source, units)}
     request |= {"tokenizer": tokenizer, "unit_bytes": unit_bytes}
@@ -97,6 +96,14 @@ def prepare(
         os.rename(work, folder)
         (folder / PROGRESS).unlink()
         return manifest
+
+
+def _check_folder(folder: Path, source: Path) -> None:
+    """Raise a `UserError` if the folder exists or is inside the source, which would read it."""
+    if os.path.lexists(folder):
+        raise UserError(f"{folder} exists already: name another folder, or remove it")
+    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+        raise UserError(f"{folder} is inside {source}, which is read: name a folder elsewhere")
 
 
 @contextlib.contextmanager

@@ -99,10 +99,12 @@ class Download:
         return [str(self._existing_path() or self.url)]
 
     def with_absolute_paths(self, moved: bool = False) -> "Download":
-        """Return the source with an absolute folder."""
-        exists = self.folder and self._existing_path()
-        folder = self.folder if exists else os.path.abspath(data_folder())
-        return dataclasses.replace(self, folder=folder)
+        """Return the source with an absolute folder; if it has moved, that of the data folder."""
+        path = os.path.abspath(self.folder or data_folder())
+        source = dataclasses.replace(self, folder=path)
+        if moved and not source._existing_path():
+            return dataclasses.replace(self, folder=os.path.abspath(data_folder()))
+        return source
 
     def load(self) -> str:
         """Return the text, downloaded if there is no file; warn of a file with another SHA-256."""
@@ -125,7 +127,10 @@ class Download:
 
 @dataclass(frozen=True)
 class TinyShakespeare(Download):
-    """Karpathy's 1.1 MB sample of Shakespeare (65 characters), split 90/10 as nanoGPT does."""
+    """Karpathy's 1.1 MB sample of Shakespeare (65 characters).
+
+    The split is 90/10, within one character of nanoGPT's.
+    """
 
     validation_fraction: float = 0.1
     """Fraction of the text, at its end, for validation."""

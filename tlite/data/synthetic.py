@@ -117,8 +117,8 @@ class NumberWords:
     below: int = 1_000_000
     """Upper bound of the numbers, exclusive."""
     numbers: int = 20_000
-    """Numbers of the training split, about half of them below a thousandth of the bound;
-    validation and test splits have 1,000 each."""
+    """Numbers of the training split; half of the draws have a random number of digits, so that
+    short ones occur. Validation and test splits have 1,000 each."""
     source_language: str = "en"
     """Language of the source, as num2words names it."""
     target_language: str = "de"

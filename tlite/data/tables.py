@@ -147,7 +147,9 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         with parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
             check_columns(file.schema_arrow.names, columns, str(path))
             yield file
-    except (OSError, ValueError) as error:  # the base classes of pyarrow's
+    except (OSError, ValueError, NotImplementedError) as error:  # the base classes of pyarrow's
+        if reason := isinstance(error, OSError) and error.strerror:
+            raise UserError(f"can't read {path}: {reason}") from error
         raise UserError(f"{path} is not a complete Parquet file") from error
 
 

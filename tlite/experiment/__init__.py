@@ -74,7 +74,10 @@ TOKENIZERS = {"characters": Characters, "bytes": Bytes, "bpe": BPE}
 def tokenizer_named(name: str) -> TextTokenizer:
     """Return the tokenizer of a name: characters, bytes, bpe, bpe:4000, or a file or hub name."""
     if name.startswith("bpe:"):
-        return BPE(int(name.removeprefix("bpe:")))
+        number = name.removeprefix("bpe:")
+        if not number.isdecimal():
+            raise ValueError(f"bpe:N needs a whole number, as in bpe:4000, not {number!r}")
+        return BPE(int(number))
     return TOKENIZERS[name]() if name in TOKENIZERS else TokenizerFile(name)
 
 
@@ -164,7 +167,8 @@ class GeneratorExperiment(BaseExperiment):
     prompt: str = "\n"
     """Prompt of the sample at the end of training; "": the token between documents."""
     init_from: Pretrained | None = None
-    """Pretrained model that training starts from."""
+    """Hugging Face folder or hub name of the model that training starts from; its config sets the
+    sizes, which the experiment must leave at their defaults."""
     tokenizer: TextTokenizer = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )

@@ -44,7 +44,7 @@ def to_tlite(
     """Convert an array to those joined in it; the ValueError of a wrong shape names the shape."""
     names = list(shapes)
     if hf == "final_logits_bias":  # (1, V)
-        array = array.reshape(shapes[names[0]])
+        array = array.reshape(-1)
     array = array.T if _is_transposed(family, hf, names[0]) else array
     ends = np.cumsum([shapes[name][-1] for name in names])
     shape = (*shapes[names[0]][:-1], int(ends[-1]))

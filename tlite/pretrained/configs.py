@@ -42,7 +42,10 @@ NO_EFFECT = re.compile(
     r"|is_(encoder_decoder|gated_act|llama_config)|num_hidden_layers|tie_w\w+|problem_type"
     r"|n_ctx|n_special|predict_special_tokens|extra_pos_embeddings|sinusoidal_pos_embds"
 )
-"""Fields of config.json that change neither the logits nor the gradient of a family here."""
+"""Fields of config.json that change neither the logits nor the gradient of a family here.
+
+The dropout of a classifier's head is ours: fine-tuning uses the rate of the other layers.
+"""
 FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")
 FROM_SCRATCH = {  # families as which models are saved that were not loaded from a folder
     "generator": ("gpt2", "llama", "gpt_neox"), "seq2seq": ("marian", "bart", "t5"),

@@ -78,7 +78,9 @@ def local_folder(name: str | Path) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if not is_pretrained(name):
-        raise UserError(f"there is no folder {name}")
+        raise UserError(
+            f"there is no folder {name}; a name on the hub has an owner: openai-community/gpt2"
+        )
     # No second copy of the weights, which other libraries have in subfolders.
     patterns, ignored = ["*.safetensors", "*.json", "*.txt", "*.model"], ["*/*", "consolidated*"]
     return files.download(str(name), "model", patterns, ignore_patterns=ignored)

@@ -103,8 +103,9 @@ class PretrainedTokenizer(Tokenizer):
             return self.encode(text, add_special_tokens=False)
         rows, remaining = [], split_long_text(text)
         while batch := list(itertools.islice(remaining, BATCH_SIZE)):
-            encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            rows += [np.array(encoding.ids, np.int32) for encoding in encodings]
+            with tokenizer_errors():
+                encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            rows += [np.array(self._check_ids(encoding), np.int32) for encoding in encodings]
         return np.concatenate(rows)
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:

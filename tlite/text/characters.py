@@ -35,7 +35,7 @@ class CharTokenizer(Tokenizer):
         return np.where(is_known, ids, self.unknown_id).astype(np.int32)
 
     def id_to_token(self, index: int | np.integer) -> str:
-        return self.characters[index] if index >= 0 else ""
+        return self.characters[index] if 0 <= index < len(self.characters) else ""
 
     def words(self, text: str) -> list[str]:
         return list(text)
