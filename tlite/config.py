@@ -147,7 +147,7 @@ def from_dict(kind, value: Any):
         if name == kind.__name__:
             return _create(kind, {field: v for field, v in value.items() if field != "kind"})
     elif kind is Callable:
-        return value if callable(value) else find_code(value)
+        return value if callable(value) else _create_callable(value)
     elif origin is tuple and isinstance(value, list | tuple):
         return tuple(from_dict(args[0], item) for item in value)
     elif origin is dict and isinstance(value, dict):
@@ -157,6 +157,12 @@ def from_dict(kind, value: Any):
     elif type(value) is kind or (origin is Literal and type(value) is str and value in args):
         return value
     raise ValueError(f"expected {type_name(kind)}, not {reprlib.repr(name or value)}")
+
+
+def _create_callable(value: Any) -> Callable:
+    """Return a user's function, or an instance of a callable dataclass, from JSON."""
+    code = find_code(value)
+    return _create(code, value["fields"]) if "fields" in value else code
 
 
 def _create(kind: type, values: Mapping[str, Any]):

@@ -41,6 +41,29 @@ def test_an_invalid_number_is_an_error(message, invalid, valid, fields):
         kind(**{name: valid})
 
 
+@dataclasses.dataclass(frozen=True)
+class Scaled(M.FeedForward):
+    def __call__(self, params, x):
+        return x
+
+
+WRONG_TOGETHER = [
+    ({"block": M.Block(attention=M.Attention(num_kv_heads=3))}, "multiple of num_kv_heads"),
+    (
+        {"positions": "rotary", "block": (M.Block(attention=M.Attention(head_dim=16)),)},
+        "one head_dim in all blocks",
+    ),
+    ({"feed_forward": Scaled(mlp_dim=6)}, "Scaled needs init"),
+    ({"embedding": M.Embedding(word_dropout=0.1)}, "word_dropout is for classifiers"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), WRONG_TOGETHER)
+def test_fields_that_would_have_no_effect_are_errors(fields, message):
+    with pytest.raises(ValueError, match=message):
+        M.GeneratorConfig(**fields)
+
+
 @pytest.mark.parametrize(("kind", "name"), itertools.product(BLOCKS, PRESETS))
 def test_every_unknown_word_is_an_error(kind, name, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it

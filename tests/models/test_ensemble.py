@@ -11,6 +11,7 @@ from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tests.helpers.models import Shifted, call, extend
 from tlite import models as M
 from tlite.decoding.translate import translate
+from tlite.runs.run import finite_models
 
 N, V, T = 3, 7, 6
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1}
@@ -60,6 +61,15 @@ def test_probabilities_are_the_mean_of_the_replicas(kind):
     assert_same(call(stacked(models[:1]), *inputs(kind)), call(models[0], *inputs(kind)))
     logits = call(stacked(models), *inputs(kind))
     np.testing.assert_allclose(np.exp(np.asarray(logits)), probabilities.mean(0), atol=2e-6)
+
+
+def test_models_that_have_diverged_are_left_out(capsys):
+    arrays = {"a": np.ones((3, 2)), "b": np.array([1, np.nan, 2])}
+    kept = finite_models(arrays)
+    assert {name: a.tolist() for name, a in kept.items()} == {"a": [[1, 1]] * 2, "b": [1, 2]}
+    assert "leaves out 1 diverged" in capsys.readouterr().err
+    nothing = {"a": np.full((2, 1), np.inf)}
+    assert finite_models(nothing) is nothing
 
 
 def test_logit_of_minus_infinity_is_finite_in_the_mean():

@@ -1,13 +1,21 @@
 """Initial values by word, initializer and pattern."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tlite.errors import UserError
-from tlite.models import CausalLM, GeneratorConfig, Loop
-from tlite.models.init import draw_initial_values, has_initializer, init_linear, resolve_init
+from tlite.models import CausalLM, GeneratorConfig, Loop, Norm
+from tlite.models.init import (
+    draw_initial_values,
+    has_initializer,
+    init_linear,
+    init_norm,
+    resolve_init,
+)
 from tlite.models.parameters import is_matrix, named_arrays, stack_blocks
 
 CONFIG = GeneratorConfig(vocabulary_size=50, context=8, width=64, num_heads=4, num_blocks=3)
@@ -23,6 +31,29 @@ def drawn(init, arrays=ARRAYS):
 
 def test_default_keeps_every_value():
     assert all(a is ARRAYS[name] for name, a in drawn("default").items())
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitNorm:
+    def init(self, rng, config):
+        return None
+
+    def __call__(self, params, x):
+        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_a_component_without_parameters_is_not_switched_off():
+    logits = []
+    for norm in (UnitNorm(), lambda params, x: x):
+        config = GeneratorConfig(7, 8, width=8, num_heads=2, num_blocks=1, norm=norm)
+        logits.append(CausalLM(config, rng=KEY)(jnp.arange(5)))
+    assert (logits[0] != logits[1]).any()
+
+
+def test_an_offset_that_is_an_integer_has_a_scale_of_floats():
+    object.__setattr__(norm := Norm("rms"), "offset", 1)  # types are checked in tests alone
+    config = GeneratorConfig(norm=norm)
+    assert init_norm(KEY, config).scale.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("word", ["glorot", "normal", "gpt2", "orthogonal"])

@@ -125,6 +125,22 @@ def test_correct_components_pass(kind):
     probe(config, M.make_model)
 
 
+def test_correct_functions_with_unusual_names_and_sizes_pass():
+    sizes = {"width": 24, "num_heads": 5, "attention": M.Attention(relative, head_dim=8)}
+    config = M.GeneratorConfig(**sizes, norm=lambda params, x: x)
+    probe(config, M.make_model)
+    feed_forward = lambda params, inputs: inputs  # noqa: E731
+    probe(dataclasses.replace(config, feed_forward=feed_forward), M.make_model)
+
+
+def test_logits_that_are_not_finite_with_a_cache_are_an_error():
+    def fraction(positions, width):
+        return (positions / (positions.shape[-1] - 1))[..., None] * jnp.ones(width)
+
+    config = dataclasses.replace(KINDS[M.GeneratorConfig], positions=fraction)
+    assert "decodes differently" in probe_error(config)
+
+
 def test_a_block_that_returns_x_alone_passes():
     config = dataclasses.replace(KINDS[M.GeneratorConfig], block=FeedForwardOnly())
     probe(config, M.make_model)

@@ -177,11 +177,9 @@ def apply_layer(component, params, x, inputs: BlockInputs, *, config, **kwargs):
 @lru_cache(maxsize=256)
 def layer_function(component) -> Callable:
     """Return the call of a layer: the library's for `Attention` and `FeedForward`, or a user's."""
-    if callable(component):
+    if callable(component) or not isinstance(component, Attention | FeedForward):
         return partial(call_layer, component)
-    if isinstance(component, Attention | FeedForward):
-        return partial(attend if isinstance(component, Attention) else feed_forward, component)
-    return partial(call_layer, component)  # FeedForwardFunction
+    return partial(attend if isinstance(component, Attention) else feed_forward, component)
 
 
 @lru_cache(maxsize=256)

@@ -31,7 +31,7 @@ class Norm(Config, positive="epsilon"):
     method: Literal["layer", "rms"] = "layer"
     """Divide x by its standard deviation ("layer") or its root mean square ("rms")."""
     epsilon: float = 1e-5
-    """Added to the variance."""
+    """Added to the variance, or to the mean square (rms)."""
     bias: bool | None = None
     """Bias of layer norm; None: the model's `bias`."""
     offset: float = 0.0
@@ -81,7 +81,8 @@ class Attention(
     auto: mixed or fused under mixed precision if the context is at least 128, else exact."""
     query_chunk_size: int = 0
     """Queries per chunk of causal attention, each with only the keys that it may see: less time
-    and memory in long contexts. 0: no chunks; "auto" sets 64 for contexts of at least 512."""
+    and memory in long contexts. 0: no chunks, but with function "auto" 64 for generators whose
+    context is at least 512."""
     num_kv_heads: int | None = None
     """Heads of keys and values (grouped-query attention); None: `num_heads`."""
     head_dim: int | None = None
@@ -120,9 +121,10 @@ class FeedForward(Config, sizes="mlp_dim", rates="dropout"):
     """Two linear layers with an activation between ("Attention is all you need", eq. 2).
 
     An activation of your own gets x (..., T, F) and returns the same shape. A function in place of
-    the layer gets (params, x (..., T, D)) and returns y (..., T, D); of the keyword arguments `rng`
-    (dropout key, None in evaluation) and `tap` it gets those in its signature. Its `params` are
-    this layer's, `hidden` and `output`, or what its `init_params(rng, config)` gives.
+    the layer gets (params, x (..., T, D)) and returns y (..., T, D); of the keyword arguments
+    `config`, `inputs`, `rng` (dropout key, None in evaluation) and `tap` it gets those in its
+    signature. Its `params` are this layer's, `hidden` and `output`, or what its
+    `init_params(rng, config)` gives.
 
     >>> def linear_layer(params, x):
     ...     return x @ params.matrix
@@ -259,7 +261,7 @@ class Relative(Positions, sizes="num_buckets max_distance"):
     num_buckets: int = 32
     """Buckets of relative positions, each with one number per head."""
     max_distance: int = 128
-    """Largest distance with its own bucket; larger ones share the last."""
+    """Distance up to which buckets grow logarithmically; longer ones share the last bucket."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -294,7 +296,7 @@ class Embedding(Config, counts="type_vocab_size", positive="init_std", rates="wo
     type_vocab_size: int = 0
     """Rows of a table of token types (BERT), the first of which is added to every embedding."""
     word_dropout: float = 0.0
-    """Probability that a token of a classifier's input is masked in training."""
+    """Classifiers only: probability that a token of the input is masked in training."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,10 @@ frozen dataclass with `init(rng, config)` and a call; of the keyword arguments `
 
 `aux` is a dictionary of scalars, which are summed over blocks. Arrays of a block with two or more
 axes are matrices (`parameters.is_matrix`) unless they are called bias, scale, taps or table:
-bfloat16 in mixed precision, and updated by Muon. They decay unless they are called bias or scale.
-`tlite plan --parameters`
-prints what holds for each. Multiply by them with `functional.matmul(x, W)`: on a CPU its gradient
-is faster than that of `x @ W`, and in mixed precision its operands are bfloat16.
+bfloat16 in mixed precision, and updated by Muon. Such arrays decay unless they are called bias or
+scale. `tlite plan --parameters` prints what holds for each. Multiply by matrices with
+`functional.matmul(x, W)`: on a CPU its gradient is faster than that of `x @ W`, and in mixed
+precision its operands are bfloat16.
 """
 
 import dataclasses
@@ -59,6 +59,8 @@ def call_layer(component, params, x, inputs, *, config, memory=None, **kwargs):
     required = {"memory": memory}
     if isinstance(component, FeedForwardFunction):
         optional = {"config": config, "inputs": inputs, **kwargs}
+        for name in [*inspect.signature(component.function).parameters][:2]:
+            optional.pop(name, None)  # params and x, whatever their names
         call = F.bind_supported_kwargs(component.function, required, **optional)
         return as_layer_result(call(params, x), x, component.function)
     call = F.bind_supported_kwargs(component, required, config=config, **kwargs)
@@ -237,6 +239,8 @@ def _with_defaults(config, fields):
     """Return the config with the library's own components in these fields."""
     names = {field for field in fields if not field.startswith(("activation", "block"))}
     defaults = {field: getattr(type(config)(), field) for field in names}
+    if "attention" in defaults and isinstance(config.attention, Attention):  # keeps head_dim
+        defaults["attention"] = dataclasses.replace(config.attention, function="exact")
     if "activation" in fields and isinstance(config.feed_forward, FeedForward):
         defaults["feed_forward"] = dataclasses.replace(config.feed_forward, activation="relu")
 
@@ -314,6 +318,6 @@ def _cached_and_full(model):
 
 
 def _max_difference(a, b) -> float:
-    """Return the largest difference, or 0 if it may be rounding."""
+    """Return the largest difference, which may be NaN, or 0 if it may be rounding."""
     largest = float(jnp.abs(a - b).max())
-    return largest if largest > PROBE_TOLERANCE * max(1.0, float(jnp.abs(b).max())) else 0.0
+    return 0.0 if largest <= PROBE_TOLERANCE * max(1.0, float(jnp.abs(b).max())) else largest

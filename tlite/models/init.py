@@ -69,10 +69,11 @@ def init_norm(rng: Key[Array, ""], config, width: int | None = None) -> Any:
     function = getattr(norm, "function", None)
     if init := getattr(norm, "init", None) or getattr(function, "init_params", None):
         required = {"width": None if columns == config.width else columns}
-        return F.bind_supported_kwargs(init, required, width=columns)(rng, config)
+        params = F.bind_supported_kwargs(init, required, width=columns)(rng, config)
+        return {} if params is None else params  # None: there is no norm
     norm = norm if isinstance(norm, Norm) else Norm()
     bias = norm.method == "layer" and (config.bias if norm.bias is None else norm.bias)
-    scale = jnp.full(columns, 1 - norm.offset)
+    scale = jnp.full(columns, 1.0 - norm.offset)
     return F.NormParameters(scale, jnp.zeros(columns) if bias else None)
 
 
@@ -113,7 +114,8 @@ def init_layer(component, rng: Key[Array, ""], config) -> Any:
         custom = init_custom_params(component.function, rng, config)
         return init_feed_forward(FeedForward(), rng, config) if custom is None else custom
     if hasattr(component, "init"):
-        return component.init(rng, config)
+        params = component.init(rng, config)
+        return {} if params is None else params  # None: there is no layer
     if isinstance(component, Attention):
         return init_attention(component, rng, config)
     return init_feed_forward(component, rng, config)
@@ -222,7 +224,7 @@ resolve_init = partial(
 
 
 def has_initializer(init: Any, name: str, array: Any, *, is_group: bool = False) -> bool:
-    """True if `init` draws an array: a word matrices (`TABLE_INITIALIZERS`: also tables).
+    """True if `init` draws an array: a word draws matrices, some words tables too.
 
     Args:
         is_group: the array is of a group with this `init`, of which an initializer draws all.

@@ -115,7 +115,8 @@ class TreeInputs(NamedTuple):
     key_positions: Int[Array, "*#batch C"]
     """Positions of the tokens in the cache."""
     mask: Bool[Array, "..."]
-    """(..., T, C): cache slots of each hypothesis; start ... start + T - 1 are the new tokens'."""
+    """(..., T, C): True for the cache slots of the token's hypothesis; the slots start to
+    start + T - 1 hold the new tokens."""
 
 
 class Seq2Seq(nnx.Module):
@@ -192,9 +193,11 @@ class Seq2Seq(nnx.Module):
         token, caches = memory[..., :1, :], []  # its output is not used
         blocks = zip(list_blocks(self.decoder), self.decoder.config.blocks, strict=True)
         for params, config in blocks:
-            layer, inputs = config.attention, BlockInputs(mask)
-            args = layer, params.cross_attention, token, inputs
-            caches.append(apply_layer(*args, config=config, memory=memory)[1])
+            layer, inputs = params.cross_attention, BlockInputs(mask)
+            _, cache, _ = apply_layer(
+                config.attention, layer, token, inputs, config=config, memory=memory
+            )
+            caches.append(cache)
         return caches, mask
 
     def extend(
