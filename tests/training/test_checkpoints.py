@@ -125,6 +125,14 @@ def test_the_mean_of_low_rank_updates_is_that_of_merged_ones(tmp_path):
     np.testing.assert_allclose(kernel, (merged[1] + merged[2]) / 2, rtol=1e-5, atol=1e-6)
 
 
+def test_a_mean_without_one_of_its_checkpoints_is_an_error(saved, capsys):
+    flip_a_byte(largest_file(saved / "4" / "parameters"))
+    arrays = ABSTRACT["parameters"]
+    message = complaint(Checkpoints(saved).load_mean, arrays, [2, 4])
+    assert message.startswith(f"checkpoint 4 in {saved} is damaged or was removed")
+    assert capsys.readouterr().err == ""  # no other checkpoint is used
+
+
 def test_arrays_that_are_not_loaded_are_not_verified(saved):
     parameters = {"parameters": ABSTRACT["parameters"]}
     flip_a_byte(largest_file(saved / "5" / "optimizer"))

@@ -25,6 +25,7 @@ from tlite.training import (
 from tlite.training.checkpoints import from_named, to_named
 from tlite.training.optimizers import (
     OPTIMIZERS,
+    check_patterns,
     gradient_parameters,
     make_optimizer,
     parameter_rules,
@@ -241,6 +242,12 @@ def test_groups_have_their_own_rate_decay_and_optimizer():
     rules = parameter_rules(TrainingConfig(weight_decay=0.1, groups=groups), parameters)
     assert rules[QUERY].endswith("decay 0, learning rate x 3")
     assert rules["head.bias"].endswith("sgd, decay 0.5")
+
+
+def test_patterns_of_what_low_rank_freezes_are_an_error():
+    config = TrainingConfig(trainable=QUERY, low_rank=LowRank("*.attention.*"))
+    with pytest.raises(ValueError, match="only what low_rank freezes"):
+        check_patterns(config, drawn())
 
 
 TOKENS = jnp.arange(64) % 7

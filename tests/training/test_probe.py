@@ -12,11 +12,12 @@ from tests.helpers.functions import hinge, sign_momentum, triangle
 from tlite import functional as F
 from tlite.errors import UserError
 from tlite.training import ParameterGroup, TrainingConfig
-from tlite.training.probe import PARAMETERS, probe_init, probe_training
+from tlite.training.probe import PARAMETERS, probe_init, probe_loss, probe_training
 
 
-def probe(config):
+def probe(config, num_classes=7):
     probe_training(config)
+    probe_loss(config, num_classes)
     probe_init(config, {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in PARAMETERS.items()})
 
 
@@ -113,6 +114,11 @@ BAD = [
     ({"init": unkeyed}, "init unkeyed gives other values for the same key"),
     ({"groups": (ParameterGroup("*.scale", init=unkeyed),)}, r"groups\[0\].init unkeyed"),
 ]
+
+
+def test_a_loss_may_have_an_array_of_the_classes():
+    prior = jnp.log(jnp.array([0.5, 0.3, 0.2]))
+    probe(TrainingConfig(loss=lambda logits, y: F.token_cross_entropy(logits + prior, y)), 3)
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,11 @@ def test_a_folder_of_runs_means_its_newest_run(tmp_path, monkeypatch):
     assert find_run("runs/demo/study") == Path("runs/demo/study")
 
 
+def test_a_folder_of_runs_may_be_called_checkpoints(tmp_path):
+    run = create(tmp_path / "checkpoints" / "run").path
+    assert find_run(tmp_path) == run
+
+
 def test_damaged_runs_are_listed_and_never_the_newest(tmp_path):
     intact, config = make_run(tmp_path / "intact", 99), {"kind": [], "name": 1}
     infinite = '{"experiment": {"kind": "x", "name": "x", "training": {"steps": Infinity}}}'

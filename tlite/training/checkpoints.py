@@ -8,8 +8,8 @@
 Orbax's `AsyncCheckpointer` writes a checkpoint in the background, into a temporary folder that gets
 its final name when it is complete. A superseded checkpoint is renamed before it is deleted, so a
 half-deleted one is never loaded. Orbax does not detect damaged files: `manifest.json` has the
-SHA-256 of each file of its folder, and `load` compares them. A process reads arrays without waiting
-for other processes.
+SHA-256 of each file of its folder, and `load` compares them. Of arrays that several processes hold,
+process 0 chooses the checkpoint; each process then reads its part without waiting for the others.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Checkpoints(contextlib.AbstractContextManager):
     Args:
         config: `evaluate_every` is the schedule, `max_to_keep` the number of latest checkpoints
             that are kept. By default every step is scheduled.
-        writing: True for the run that trains; what a kill left unfinished is then removed.
+        writing: True in the run that trains: unfinished checkpoints of a killed one are deleted.
     """
 
     def __init__(self, folder: Path, config: TrainingConfig = EVERY_STEP, *, writing: bool = False):
@@ -195,7 +195,9 @@ class Checkpoints(contextlib.AbstractContextManager):
         metrics = {s: read_checksummed(self.folder / str(s) / METRICS, s) for s in steps}
         return {step: content["score"] for step, content in metrics.items() if content}
 
-    def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
+    def load(
+        self, abstract: Trees, step: int | None = None, *, exact: bool = False
+    ) -> tuple[int, Trees]:
         """Return the step of an intact checkpoint, and its arrays.
 
         If that checkpoint is damaged or was removed, warn and load the nearest intact one before
@@ -204,6 +206,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
             step: the last one by default.
+            exact: load no other checkpoint; raise instead.
 
         Raises:
             UserError: there is no checkpoint, all are damaged, one can't be read, or its arrays
@@ -211,7 +214,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         """
         leaves = jax.tree.leaves(abstract)
         is_distributed = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
-        find = partial(self._find_intact, step, [*abstract])
+        find = partial(self._find_intact, step, [*abstract], exact)
         intact = broadcast_from_process0(find) if is_distributed else find()
         folder = self.folder / str(intact)
         try:
@@ -219,7 +222,9 @@ class Checkpoints(contextlib.AbstractContextManager):
             trees = {} if differs else _restore(folder, abstract)
         except Exception as error:  # Orbax and TensorStore raise many types
             if not is_distributed and not folder.is_dir():
-                return self.load(abstract, step)  # the run that trains has just removed it
+                return self.load(
+                    abstract, step, exact=exact
+                )  # the run that trains has just removed it
             # The files are those that were saved, so the checkpoint is not damaged.
             reason = system_reason(error) or f"{type(error).__name__}: {first_line(error)}"
             raise UserError(f"can't read {folder}: {reason}") from error
@@ -246,11 +251,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         """
         total: dict[str, jax.Array] = {}
         for step in steps:
-            loaded, trees = self.load({"parameters": abstract}, step)
-            if loaded != step:
-                raise UserError(
-                    f"without checkpoint {step}, damaged or removed, there is no average"
-                )
+            _, trees = self.load({"parameters": abstract}, step, exact=True)
             with jax.default_matmul_precision("float32"):
                 merged = merge_low_rank(low_rank, trees["parameters"])
             total = {name: total[name] + a if total else a for name, a in merged.items()}
@@ -261,12 +262,17 @@ class Checkpoints(contextlib.AbstractContextManager):
             mean[name] = jnp.zeros_like(a) if name.endswith(f".{B}") else a
         return {name: jax.device_put(mean[name], a.sharding) for name, a in abstract.items()}
 
-    def _find_intact(self, step: int | None, trees: list[str]) -> int:
+    def _find_intact(self, step: int | None, trees: list[str], exact: bool) -> int:
         """Return the last step up to `step` with intact `trees`, or else the first after it."""
         if not (steps := self._read_steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
-        order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
+        order = sorted(steps, key=lambda s: (s > last, abs(s - last)))
+        if exact and not self._is_intact(last, trees):
+            raise UserError(
+                f"checkpoint {last} in {self.folder} is damaged or was removed: delete its folder "
+                "to average the others"
+            )
         for candidate in order:
             if self._is_intact(candidate, trees):
                 if candidate != last:
@@ -275,7 +281,9 @@ class Checkpoints(contextlib.AbstractContextManager):
                     print(message, file=sys.stderr)
                 return candidate
             if not (self.folder / str(candidate)).is_dir():
-                return self._find_intact(step, trees)  # the run that trains has just removed it
+                return self._find_intact(
+                    step, trees, exact
+                )  # the run that trains has just removed it
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _is_intact(self, step: int, trees: Iterable[str]) -> bool:
@@ -300,7 +308,8 @@ class Checkpoints(contextlib.AbstractContextManager):
             for other in self._read_steps():
                 if other > step or other not in intact:
                     path = next_free(self.folder / f"damaged-{other}")
-                    print(f"moved to {(self.folder / str(other)).rename(path)}", file=sys.stderr)
+                    (self.folder / str(other)).rename(path)
+                    print(f"checkpoint {other} is damaged: moved to {path}", file=sys.stderr)
             self._delete_superseded()
 
         self.wait()
@@ -419,9 +428,9 @@ def difference(saved: Trees, expected: Trees) -> str:
     for tree in sorted(expected, reverse=True):  # parameters before the optimizer's
         for name in expected[tree] | saved[tree]:
             arrays = (trees[tree].get(name) for trees in (saved, expected))
-            there, here = (f"{a.dtype}{[*a.shape]}" if a is not None else "-" for a in arrays)
-            if there != here:
-                return f"its {name} is {there}, not {here}"
+            found, wanted = (f"{a.dtype}{[*a.shape]}" if a is not None else "-" for a in arrays)
+            if found != wanted:
+                return f"its {name} is {found}, not {wanted}"
     return ""
 
 
@@ -459,7 +468,7 @@ def _optimizer_names(replicas: TrainState) -> Any:
             return f"{number}"
         return {name: name_leaves(f"{number}.{name}", arrays) for name, arrays in node.items()}
 
-    def name_leaves(name: str, arrays: Any) -> Any:  # none if another rule updates the parameter
+    def name_leaves(name: str, arrays: Any) -> Any:  # none if another optimizer has the parameter
         leaves, structure = jax.tree.flatten(arrays)
         names = [name] if len(leaves) == 1 else [f"{name}.{i}" for i in range(len(leaves))]
         return structure.unflatten(names)

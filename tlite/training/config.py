@@ -48,7 +48,8 @@ class ParameterGroup(Config, positive="learning_rate_factor", nonnegative="weigh
     optimizer: Optimizer | None = word_field(None, resolve_optimizer, OPTIMIZERS)
     """Optimizer of the group: a word, or a function of the learning rate, as in the config."""
     init: str | Callable | None = word_field(None, resolve_init, INITIALIZERS)
-    """Initial values of all arrays of the group: a word or a jax initializer."""
+    """Initial values of the group: a word draws its matrices (normal and gpt2 tables too), a jax
+    initializer all its arrays."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,7 +74,8 @@ class UpdateConfig(
     steps: int = 5000
     """Number of parameter updates."""
     batch_size: int = 32
-    """Examples per micro-batch, on all devices together; for a translator tokens, with padding."""
+    """Examples per micro-batch, on all devices together; for a translator tokens, with padding.
+    per_device_batch_size divides it further."""
     gradient_accumulation_steps: int = 1
     """Micro-batches per update; the loss is the mean over the targets of all of them."""
     per_device_batch_size: int = 0
@@ -100,7 +102,7 @@ class UpdateConfig(
     an optax GradientTransformation, such as optax.sgd or
     partial(optax.adamw, weight_decay=0.0). If it decays weights itself, weight_decay must be 0."""
     weight_decay: float = 0.0
-    """Decoupled weight decay, of matrices and embeddings only."""
+    """Decoupled weight decay, of arrays with two or more axes: not of biases and scales."""
     clip_norm: float | None = None
     """Largest Euclidean norm of the gradient; larger ones are scaled down. None: no clipping."""
     loss: CrossEntropy | Focal | str | Callable = word_field(CrossEntropy(), resolve_loss, LOSSES)
@@ -109,8 +111,8 @@ class UpdateConfig(
     aux_weight: float = 0.01
     """Weight of the scalars that layers add to the loss (`aux`)."""
     init: str | Callable = word_field("default", resolve_init, INIT_WORDS)
-    """Initial values of matrices: default (each layer's own), glorot, normal, gpt2, orthogonal, or
-    a jax initializer (key, shape, dtype)."""
+    """Initial values of matrices: default (each layer's own), glorot, orthogonal, normal and gpt2
+    (which draw embeddings and position tables too), or a jax initializer (key, shape, dtype)."""
     groups: tuple[ParameterGroup, ...] = field(default=(), metadata={"option": False})
     """Groups of parameters with settings of their own."""
     trainable: str | None = None
@@ -150,8 +152,8 @@ class TrainingConfig(
     patience: int = 0
     """Stop after this many validations without a better one; 0: never."""
     max_to_keep: int = 2
-    """Number of most recent checkpoints to keep beside the best one; --checkpoint average of
-    tlite evaluate and others averages them."""
+    """Number of most recent checkpoints to keep beside the best one; --checkpoint average (of
+    tlite evaluate, for example) averages them."""
     average_last: int = 0
     """Validate the mean of the parameters of this many last checkpoints, which are kept, as
     average_loss, average_accuracy and so on. 0: no mean is validated."""
@@ -214,7 +216,8 @@ class TrainingConfig(
         if not self.per_device_batch_size:
             return self
         examples = self.batch_size * self.gradient_accumulation_steps
-        sizes = range(number, self.per_device_batch_size * number + 1, number)
+        largest = min(self.per_device_batch_size * number, examples)
+        sizes = range(number, largest + 1, number)
         size = max(size for size in sizes if examples % size == 0)
         return dataclasses.replace(
             self, batch_size=size, gradient_accumulation_steps=examples // size

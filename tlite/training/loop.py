@@ -96,7 +96,7 @@ def train(
     trainer, metrics = checkpointer.trainer, checkpointer.metrics
     with TrainingProgress(step, trainer.config.steps) as progress:
         checkpointer.agree()
-        if not checkpointer.signal and checkpointer.lacks_score(step):
+        if not checkpointer.signal and checkpointer.needs_validation(step):
             progress.validated(checkpointer.validate(step, state))
         if checkpointer.is_stopped():
             return state, step
@@ -295,7 +295,11 @@ class Checkpointer:
         return bool(self.signal) or is_out_of_patience(self.trainer.config.patience, scores)
 
     def save(self, step: int, state: TrainState) -> None:
-        """Save a state all of whose losses have been written."""
+        """Save the state of a step whose losses, and all before, are in metrics.jsonl.
+
+        Raises:
+            RunFailed: all seeds have diverged.
+        """
         if self.metrics.failure:
             self.checkpoints.wait()
             best, folder = self.checkpoints.best_step(), self.checkpoints.folder
@@ -337,11 +341,14 @@ class Checkpointer:
             metrics |= {prefix + name: value for name, value in means.items()}
         return metrics
 
-    def lacks_score(self, step: int) -> bool:
-        """Return True if a signal or a kill came between a checkpoint and its validation."""
+    def needs_validation(self, step: int) -> bool:
+        """Return True if a signal or a kill came between a checkpoint and its validation.
+
+        A score that was logged and not recorded in the checkpoint is recorded.
+        """
         if not step or not self.trainer.config.is_eval_step(step):
             return False
-        if step in self.metrics.scores:  # logged, but perhaps not recorded in the checkpoint
+        if step in self.metrics.scores:
             self.checkpoints.record_score(step, self.metrics.scores[step])
         return step not in self.metrics.scores
 

@@ -247,7 +247,7 @@ class ExampleScores(NamedTuple):
 def save_example_scores(folder: Path, step: int, sums: dict[str, Float[np.ndarray, "M E"]]) -> None:
     """Write `ExampleScores.from_rows(step, sums)` into a run folder, atomically."""
     scores, file = ExampleScores.from_rows(step, sums), io.BytesIO()
-    np.savez(file, step=step, count=scores.count, **scores.sums, allow_pickle=False)
+    np.savez(file, step=step, count=scores.count, **scores.sums)
     replace_file(folder / EXAMPLES_FILE, file.getvalue())
 
 

@@ -244,7 +244,7 @@ OPTIMIZERS: dict[str, OptimizerConfig] = {
     "adafactor": Adafactor(),
     "schedule_free": ScheduleFree(),
 }
-"""What the words for `TrainingConfig.optimizer` stand for."""
+"""Optimizers by the words of `TrainingConfig.optimizer`."""
 
 
 def resolve_optimizer(value: Any) -> Callable:
@@ -278,12 +278,15 @@ def check_patterns(config: Any, arrays: Mapping[str, Any]) -> None:
             if not fnmatch.filter(arrays, each):
                 known = ", ".join([*arrays][:8])
                 raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
+    trained = [n for n, a in arrays.items() if is_trainable(config, n, a)]
+    if config.trainable and not any(match(config.trainable, name) for name in trained):
+        raise ValueError(f"trainable: {config.trainable!r} matches only what low_rank freezes")
     for i, group in enumerate(config.groups):
         _check_group(config, i, {n: a for n, a in arrays.items() if match(group.pattern, n)})
     for field, inits in find_inits(config, arrays).items():
         if not inits:
             pattern = patterns.get(field.removesuffix(".init"))
-            where = f"{pattern!r} matches none" if pattern else "there is none"
+            where = f"{pattern!r} matches none" if pattern else "none is outside of the groups"
             raise ValueError(f"{field} is for matrices, and {where}")
 
 

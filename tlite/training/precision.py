@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from tlite.errors import UserError
+from tlite.errors import UserError, first_line
 from tlite.functional import causal_mask, fused_attention, mixed_attention
 from tlite.models import Attention, GeneratorConfig
 from tlite.models.config import block_pattern, unsupported_attention_kwargs
@@ -35,7 +35,7 @@ def choose_precision(setting: Precision) -> Precision:
         return "mixed"
     if setting == "auto":
         return "float32"
-    reason = f"XLA refuses bfloat16 products here ({type(error).__name__})"
+    reason = f"XLA refuses bfloat16 products here ({type(error).__name__}: {first_line(error)})"
     raise UserError(f"mixed precision is not possible: {reason}") from error
 
 
@@ -86,7 +86,8 @@ def _choose_attention(attention, *, model, precision: Precision, fastest: str):
     ):
         name = "mixed"
         if fastest == "fused" and jax.default_backend() == "gpu":
-            name = "mixed" if attention_error(fused_attention, model.head_dim) else "fused"
+            head_dim = attention.head_dim or model.head_dim
+            name = "mixed" if attention_error(fused_attention, head_dim) else "fused"
     if name == "fused":
         chunk_size = 0  # the kernel skips masked products by itself
     elif isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH:
@@ -95,12 +96,17 @@ def _choose_attention(attention, *, model, precision: Precision, fastest: str):
     return dataclasses.replace(attention, function=name, query_chunk_size=chunk_size)
 
 
-def attention_of_all(models: Iterable, precision: Precision) -> str:
+def fastest_shared_attention(models: Iterable, precision: Precision) -> str:
     """Return the fastest of ATTENTIONS_BY_SPEED that all models support; a user's is "exact".
 
     The variants of a study then do not differ in rounding.
     """
-    layers = [getattr(choose_products(model, precision), "attention", None) for model in models]
+    layers = []
+    for model in models:
+        if hasattr(model, "attention"):  # not a logistic regression
+            model = choose_products(model, precision)
+            blocks = block_pattern(model).values()
+            layers += [model.attention, *(block.attention for block in blocks)]
     names = [getattr(layer, "function", None) for layer in layers if layer is not None]
     known = [name if name in ATTENTIONS_BY_SPEED else "exact" for name in names]
     return min(known, key=ATTENTIONS_BY_SPEED.index, default="fused")

@@ -32,7 +32,7 @@ PARAMETERS = {
 
 
 def probe_training(config: Any) -> None:
-    """Try the user-defined optimizers, schedule and loss of a `TrainingConfig`.
+    """Try the user-defined optimizers and schedule of a `TrainingConfig`.
 
     Raises:
         UserError: one does not do what training needs; it is named with what it should be.
@@ -41,9 +41,18 @@ def probe_training(config: Any) -> None:
         kind = field.rpartition(".")[2]
         if kind == "schedule":
             _check(field, value, partial(_find_schedule_fault, config))
-        elif kind != "init":
-            find = {"optimizer": _find_optimizer_fault, "loss": _find_loss_fault}[kind]
-            _check(field, value, partial(find, value))
+        elif kind == "optimizer":
+            _check(field, value, partial(_find_optimizer_fault, value))
+
+
+def probe_loss(config: Any, num_classes: int) -> None:
+    """Try the user-defined loss of a `TrainingConfig` on logits of this many classes or tokens.
+
+    Raises:
+        UserError: it does not do what training needs; it is named with what it should be.
+    """
+    if loss := user_functions(config).get("loss"):
+        _check("loss", loss, partial(_find_loss_fault, loss, num_classes))
 
 
 def probe_init(config: Any, arrays: Mapping[str, Any]) -> None:
@@ -159,11 +168,11 @@ def _find_schedule_fault(config: Any) -> str:
     return ""
 
 
-def _find_loss_fault(loss: Callable) -> str:
+def _find_loss_fault(loss: Callable, num_classes: int) -> str:
     """Return the first fault of a loss; "": none."""
     rng = np.random.default_rng(0)
-    logits = jnp.asarray(rng.normal(size=(2, 3, 7)), jnp.float32)
-    targets = jnp.asarray(rng.integers(0, 7, (2, 3)), jnp.int32)
+    logits = jnp.asarray(rng.normal(size=(2, 3, num_classes)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, num_classes, (2, 3)), jnp.int32)
     # jit keeps what it has compiled by function: a lambda reads the values of globals again.
     values = jax.jit(lambda *args: loss(*args))(logits, targets)
     if jnp.shape(values) != targets.shape:
@@ -175,7 +184,7 @@ def _find_loss_fault(loss: Callable) -> str:
         return "has no gradient: it must be differentiable in the logits"
     if not np.allclose(values, loss(logits, targets), rtol=1e-4, atol=1e-5):
         return "gives other numbers when it is compiled"
-    better = logits + 4 * jax.nn.one_hot(targets, 7)
+    better = logits + 4 * jax.nn.one_hot(targets, num_classes)
     if not float(jnp.mean(loss(better, targets))) < float(jnp.mean(values)):
         return "does not fall when the targets are predicted better"
     return ""

@@ -86,7 +86,7 @@ class RunDir:
         return self.path / "plots"
 
 
-class RunSummary(NamedTuple):
+class RunListing(NamedTuple):
     """A run, a study or a tuning in a list."""
 
     folder: Path
@@ -108,14 +108,17 @@ class RunSummary(NamedTuple):
 # Find
 
 
-def find_runs(root: Path) -> list[RunSummary]:
+def find_runs(root: Path) -> list[RunListing]:
     """Return runs, studies and tunings below a folder, newest first.
 
     Runs inside a study or a tuning are not listed.
     """
     runs = []
     for path, folders, files in os.walk(root):
-        if not RUN_FILES.isdisjoint([*folders, *files]):
+        names = {*folders, *files}
+        if "checkpoints" in names and not numbered_folders(Path(path, "checkpoints")):
+            names.remove("checkpoints")  # a folder of runs may have this name
+        if not RUN_FILES.isdisjoint(names):
             runs.append(summarize_run(Path(path)))
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -163,7 +166,7 @@ def check_local(folder: str | Path) -> None:
         raise UserError(f"the run folder {folder} is a URL: only folders are supported")
 
 
-def summarize_run(folder: Path) -> RunSummary:
+def summarize_run(folder: Path) -> RunListing:
     """Return the summary of a run, a study or a tuning."""
     config = next((name for name in (STUDY, TUNING) if (folder / name).is_file()), RUN)
     configs = folder.glob(RUN if config == RUN else f"[!.]*/{RUN}")
@@ -171,7 +174,7 @@ def summarize_run(folder: Path) -> RunSummary:
     try:
         content = _read_json(folder / config)
         if "model_type" in content:
-            return RunSummary(folder, created, kind="pretrained")
+            return RunListing(folder, created, kind="pretrained")
         if config == RUN:
             return _summarize_run(folder, created, experiment_fields(content["experiment"]))
         kind, name = config.removesuffix(".json"), str(content["name"])
@@ -182,12 +185,12 @@ def summarize_run(folder: Path) -> RunSummary:
             path, total = folder / LEDGER, len(content["rungs"])
             lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
             ended = max((json.loads(line)["rung"] for line in lines), default=0)
-        return RunSummary(folder, created, name, kind, ended, total)
+        return RunListing(folder, created, name, kind, ended, total)
     except UNREADABLE:
-        return RunSummary(folder, created)
+        return RunListing(folder, created)
 
 
-def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunSummary:
+def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -> RunListing:
     training = experiment["training"]  # not a `TrainingConfig`: that imports JAX
     total, every, metric = (training[n] for n in ("steps", "evaluate_every", "best_metric"))
     checkpoints, scores = folder / "checkpoints", []
@@ -199,7 +202,7 @@ def _summarize_run(folder: Path, created: datetime.datetime, experiment: dict) -
     best = "" if score is None else f"{metric} {score if metric.endswith('loss') else -score:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
     last = steps[-1] if steps else 0
-    return RunSummary(folder, created, str(experiment["name"]), kind, last, int(total), best)
+    return RunListing(folder, created, str(experiment["name"]), kind, last, int(total), best)
 
 
 def _creation_time(path: Path) -> float:
@@ -217,6 +220,11 @@ def experiment_fields(saved: dict[str, Any]) -> dict[str, Any]:
     if saved.get("kind") != "class":
         return saved
     return saved["fields"] | {"kind": saved["name"].rpartition(".")[2]}
+
+
+def component_fields(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a component in config.json, also of one of a user's class."""
+    return saved["fields"] if saved.get("kind") == "class" else saved
 
 
 def numbered_folders(folder: Path) -> list[int]:

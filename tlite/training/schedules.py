@@ -32,7 +32,7 @@ def linear(config: Any) -> Callable:
 
 
 def inverse_sqrt(config: Any) -> Callable:
-    """ "Attention is all you need", eq. 3, as a fraction of the peak at the warm-up's end."""
+    """ "Attention is all you need", eq. 3, as a fraction of the peak and delayed by one update."""
     first = max(config.warmup_steps, 1)
     return lambda since: jnp.sqrt(first / (since + first))
 
@@ -58,7 +58,7 @@ SCHEDULES: dict[str, Callable[[Any], Callable]] = {
     "inverse_sqrt": inverse_sqrt,
     "wsd": wsd,
 }
-"""What the words for `TrainingConfig.schedule` stand for."""
+"""Schedules by the words of `TrainingConfig.schedule`."""
 
 
 def schedule(config: Any, step: Step) -> Float[Array, ""]:
