@@ -27,14 +27,14 @@ def test_prepared_corpora_have_the_documents_and_the_tokenizer(prepare):
     training, validation = (read_documents(corpus, split) for split in SPLITS)
     assert sorted(training + validation) == sorted(TEXTS)
     assert f"text, {len(validation)} documents\n" in printed
-    assert printed.splitlines()[-1] == "out: 257 different tokens, as uint16"
+    assert printed.splitlines()[-1] == "out: a vocabulary of 257 tokens, stored as uint16"
     prepare("other", "characters")
     assert Corpus("other").manifest().tokenizer.kind == "characters"
 
 
 def test_a_learned_tokenizer_serves_for_another_corpus(prepare):
     pytest.importorskip("tokenizers")
-    assert "out: 300 different tokens" in prepare("out", "bpe:300")
+    assert "out: a vocabulary of 300 tokens" in prepare("out", "bpe:300")
     for folder, tokenizer in (("again", "out"), ("third", "out/tokenizer.json")):
         prepare(folder, tokenizer)
         np.testing.assert_array_equal(read_ids(Corpus(folder)), read_ids(Corpus("out")))

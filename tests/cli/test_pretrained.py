@@ -264,6 +264,7 @@ def test_errors_with_a_pretrained_folder_are_one_line(fails, tmp_path):
         "translate {exported} a": "another kind of model",
         "generate {exported} --replica 1": "--checkpoint and --replica are for runs",
         "export {trained} {exported}": "exists already",
+        "export {exported} new --replica 1": "--checkpoint and --replica are for runs",
         "generate {exported}": "this model has no start symbol: give a --prompt",
         "generate no/such --prompt a": "there is no file or folder no/such",
     }.items():

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.lines import read_line
 from tlite.errors import UserError
 from tlite.models import Learned, Norm, Rotary
@@ -71,6 +72,14 @@ def test_varied_values_are_read_as_options_and_label_variants(line, names, path)
         assert value == (word if isinstance(value, str) else ast.literal_eval(word))
 
 
+def test_an_option_is_varied_once():
+    for line in (
+        "--vary width 8 16 --vary width 32 64",
+        "--vary width 8 16 --vary model.width 4 2",
+    ):
+        assert "occurs twice" in complaint(read, line)
+
+
 def test_a_base_may_be_invalid_if_its_variants_are_valid():
     variants = read("--width 10 --attention.head-dim 4 --vary num-heads 5 3")
     assert [e.model.num_heads for e in variants.values()] == [5, 3]
@@ -97,12 +106,12 @@ def test_only_selects_variants_by_name(file):
         ("[experiment]", "must be a dictionary of two or more experiments"),
         ("{'a': experiment}", "must be a dictionary of two or more experiments"),
         ("{'a': experiment, 'b': 3}", "the variant 'b' in .*mine.py is a int"),
-        ("{'a': experiment, '': experiment}", "not ''"),
-        ("{'a': experiment, 3: experiment}", "not 3"),
-        ("{'a': experiment, 'b/c': experiment}", "not 'b/c'"),
-        ("{'a': experiment, '..': experiment}", r"not '\.\.'"),
-        ("{'a': experiment, 'b\\n': experiment}", r"not 'b\\n'"),
-        ("{'a': experiment, 'b' * 300: experiment}", "not 'bbb"),
+        ("{'a': experiment, '': experiment}", "name '' can"),
+        ("{'a': experiment, 3: experiment}", "name 3 can"),
+        ("{'a': experiment, 'b/c': experiment}", "name 'b/c' can"),
+        ("{'a': experiment, '..': experiment}", r"name '\.\.' can"),
+        ("{'a': experiment, 'b\\n': experiment}", r"name 'b\\n' can"),
+        ("{'a': experiment, 'b' * 300: experiment}", "name 'bbb"),
         (
             "{'a': experiment, 'b': __import__('tlite').experiment.TranslatorExperiment('b')}",
             "is a TranslatorExperiment, but `experiment` a GeneratorExperiment",

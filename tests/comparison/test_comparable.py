@@ -33,6 +33,7 @@ def summaries(tmp_path, *runs):
 
 OTHER_TOKENS = {"tokens": "u"}
 BY_LOSS = varied(TRANSLATOR, best_metric="loss")
+BY_ACCURACY = varied(TRANSLATOR, best_metric="accuracy")  # of tokens
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,7 @@ DIFFERENTLY_MEASURED = {
         replace(TRANSLATOR, tokenizer=replace(TRANSLATOR.tokenizer, lowercase=True)),
     ),
     "the tokenizer is u and t": (BY_LOSS, (BY_LOSS, OTHER_TOKENS)),
+    "the tokenizer is x and t": (BY_ACCURACY, (BY_ACCURACY, {"tokens": "x"})),
 }
 
 

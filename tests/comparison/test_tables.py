@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study
 from tests.helpers.runs import varied
 from tlite.comparison import tables
 from tlite.comparison.results import compare_runs
@@ -66,11 +66,19 @@ def test_an_unfinished_run_has_both_numbers_of_steps(tmp_path, until):
     assert len(tables.to_csv(result).splitlines()) == 3
 
 
+def test_a_failed_variant_has_its_reason(tmp_path):
+    fake_run(tmp_path / "study" / "a", GENERATOR)
+    fake_run(tmp_path / "study" / "b", GENERATOR)
+    folder = fake_study(tmp_path / "study", {"a": "a", "b": "b"}, later={"b": "no memory"})
+    records = json.loads(tables.to_json(compare_runs([folder])))["runs"]
+    assert [record["failed"] for record in records] == [None, "no memory"]
+
+
 def test_differences_have_a_minus_sign_and_a_short_header(tmp_path):
     shifts = {"a name that is too long for a header": 1.0, "b": 1.1}
     folders = [fake_run(tmp_path / name, CLASSIFIER, FINAL - by) for name, by in shifts.items()]
     header, _, row = tables.result_table(compare_runs(folders))
-    assert "minus the first ± 95 % CI" in header
+    assert "minus the reference ± 95 % CI" in header
     assert row[2].startswith("\N{MINUS SIGN}10.0")
     assert header[1] == "validation accuracy (%), mean (SD)"
 

@@ -18,6 +18,7 @@ from tlite.planning.plan import (
     plan,
     planned_trainer,
 )
+from tlite.runs.experiment_files import load_experiment
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
 
@@ -108,6 +109,8 @@ def test_devices_are_counted_and_invalid_slices_are_errors():
 def test_impossible_plans_are_errors():
     with pytest.raises(UserError, match="only generators"):
         plan(ClassifierExperiment("c"), 8)
+    with pytest.raises(UserError, match="only generators"):
+        plan(load_experiment("masked_language_model"), 1)
     with pytest.raises(UserError, match="--vocabulary-size"):
         plan(GeneratorExperiment("g"), 8)
     for hardware, utilisation in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:

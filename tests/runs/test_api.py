@@ -14,6 +14,7 @@ import tlite
 from tests.helpers.complaints import complaint
 from tests.helpers.runs import GENERATOR, TEXTS, labelled, on_text, varied
 from tlite.experiment import BaseExperiment
+from tlite.models import Attention
 from tlite.models.low_rank import merge_low_rank
 from tlite.models.parameters import named_arrays
 from tlite.runs import ClassifierRun, Run, models, run_class
@@ -80,6 +81,8 @@ def test_a_user_s_data_is_trained_on_and_resumed(without_type_checks):
     other = dataclasses.replace(experiment, data=Repeated("the other line\n"))
     assert Run.create(other, resume="auto").dir.path != run.dir.path
     assert "derive it from one of GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
+    zeros = {"model.attention": Attention(zero_output=True), "training.init": "gpt2"}
+    assert "zero_output" in complaint(Run.create, tlite.override(GENERATOR, zeros))
 
 
 def test_train_of_variants_returns_their_compared_study(base, tmp_path, capsys):
@@ -94,6 +97,8 @@ def test_train_of_variants_returns_their_compared_study(base, tmp_path, capsys):
     assert missing.startswith("there is no study of tiny in runs")
     with pytest.raises(ValueError, match="seeds"):
         tlite.train(base, seeds=0)
+    for wrong in ({}, {"..": base, "b": base}):
+        assert "variant" in complaint(tlite.train, wrong)
 
 
 # evaluate
@@ -104,7 +109,7 @@ def test_evaluate_scores_a_generator_on_any_text(generated, tmp_path, capsys):
     held_out = tmp_path / "held_out.txt"
     held_out.write_text(generated.tokenizer.decode(generated.validation_tokens))
     scores = r"(loss .* nats per character, .* bits per byte, accuracy \S+ %), (\d+) characters"
-    for checkpoint in ("best", "2"):
+    for checkpoint in ("best", 2):
         texts = {
             re.search(scores, printed(capsys, run, checkpoint=checkpoint, **options)).groups()
             for run, options in (
@@ -121,6 +126,9 @@ def test_evaluate_scores_a_generator_on_any_text(generated, tmp_path, capsys):
     (tmp_path / "short.txt").write_text("t")
     assert "short.txt is too short" in complaint(tlite.evaluate, generated, path="short.txt")
     assert "no test split" in complaint(tlite.evaluate, generated, split="test")
+    for options in ({}, {"path": held_out}):
+        message = complaint(tlite.evaluate, generated, length_penalty=0.6, **options)
+        assert message.startswith("--length-penalty is for a translator")
 
 
 def test_a_short_text_is_not_padded_to_a_large_batch(generated, tmp_path, monkeypatch):
@@ -137,9 +145,14 @@ def test_evaluate_scores_a_classifier_on_any_table(classified, tmp_path, capsys)
     examples = [e for e in classified.built.train if e.label is not None][1:4]
     labels = np.array([example.label for example in examples])
     right = classified.predict([e.text for e in examples])[0].argmax(-1) == labels
-    assert f"test accuracy {100 * right.mean():.1f} (SD" in out
+    assert f"table.jsonl accuracy {100 * right.mean():.1f} (SD" in out
     assert ", 3 texts\n" in out
-    assert (classified.dir.plots / "test-confusion.png").exists()
+    plots = {path.name for path in classified.dir.plots.iterdir()}
+    assert "table.jsonl-confusion.png" in plots
+    assert "test-confusion.png" not in plots  # those of the run's own test split are kept
+    (tmp_path / "store").write_bytes((tmp_path / "table.jsonl").read_bytes())
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "store")
+    assert "link.jsonl accuracy" in printed(capsys, classified, path="link.jsonl")
     assert classified.experiment.data.test == ()
     assert "nowhere.csv" in complaint(tlite.evaluate, classified, path="nowhere.csv")
 

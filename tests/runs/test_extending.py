@@ -150,7 +150,7 @@ def test_the_new_run_of_a_trunk_gets_the_named_folder(trunk, tmp_path):
     run = Run.open(trunk, steps=12, new_dir=str(tmp_path / "new"))
     assert (run.dir.path, config(tmp_path / "new")["origin"]["step"]) == (tmp_path / "new", 7)
     message = complaint(Run.open, trunk, steps=10, new_dir=tmp_path / "other")
-    assert message.startswith(f"--run {tmp_path / 'other'} is for the new run of a wsd run")
+    assert message.startswith(f"--run {tmp_path / 'other'} has no effect")
     assert not (tmp_path / "other").exists()
 
 
@@ -170,7 +170,8 @@ def test_impossible_numbers_of_steps_change_nothing(ended, tmp_path):
     assert "cannot extend a run with the schedule cosine from 5 to 9 --steps" in message
     resume(cosine, steps=BEFORE)
     message = complaint(resume, ended, steps=4)
-    assert message == f"--steps must be at least 5: {ended} has done as many"
+    assert message == f"--steps must be at least 5: {ended} is at step 5"
+    assert complaint(resume, ended, steps=0).startswith("--steps must be")
     with MetricsFile(ended / "metrics.jsonl"):
         assert "is being trained by another process" in complaint(resume, ended, steps=AFTER)
     assert (config(cosine), config(ended)) == before

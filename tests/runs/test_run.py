@@ -22,7 +22,7 @@ from tests.helpers.runs import (
     train,
     varied,
 )
-from tlite.data import Corpus
+from tlite.data import Corpus, SyntheticReviews
 from tlite.experiment import BPE, Bytes, PairSubwords, Pretraining, TokenizerFile, Words
 from tlite.models import TranslatorHead
 from tlite.models.classifier import Wide
@@ -108,6 +108,10 @@ INVALID = {
         ("--sentences", {"tokenizer": WORDS, "sentences": 2}),
         ("in 9,999 texts", {"tokenizer": RARE}),
         ("wide.num_word_ngrams is 3, but the data has", {"tokenizer": WORDS, "wide": Wide(0, 3)}),
+        (
+            "unlabelled texts need data of files",
+            {"data": SyntheticReviews(), "pretraining": Pretraining(unlabelled=(__file__,))},
+        ),
     ],
     "generator": [
         ("no tokenizer 'nowhere.json'", {"tokenizer": TokenizerFile("nowhere.json")}),

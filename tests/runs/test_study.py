@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ from tlite.config import to_dict
 from tlite.data import LabelledText
 from tlite.errors import OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords, Pretrained, TokenizerFile
-from tlite.models import GeneratorConfig
+from tlite.models import Attention, Block, GeneratorConfig
 from tlite.pretrained.tokenizers import learn_bpe
 from tlite.runs import ClassifierRun, Run, run, study
 from tlite.runs.study import (
@@ -81,6 +82,9 @@ def test_resume_finds_the_study_of_the_same_variants(base, folder, monkeypatch):
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
     assert start().folder == study.folder
     if folder:
+        reversed_sizes = dict(reversed(sizes(base, precision="auto").items()))
+        resume = partial(start_study, reversed_sizes, folder, DatasetCache(), "auto")
+        assert "the order of the variants" in complaint(resume)
         assert "smaller.training.steps is 4" in complaint(start, "mixed", steps=5)
     else:
         assert start("mixed", steps=5).folder != study.folder
@@ -327,6 +331,8 @@ def test_variants_differ_in_neither_precision_nor_attention(monkeypatch):
         return [e.model.attention.function for e in resolve_precision(variants).values()]
 
     assert attentions({}, {"attention": "mixed"}) == ["mixed", "mixed"]
+    pattern = {"block": (Block(attention=Attention(dropout=0.1)), Block())}
+    assert attentions({}, pattern) == ["exact", "exact"]
     assert attentions({}, {"positions": "alibi"}, {"attention": "mixed"}) == [
         *("exact", "exact", "mixed")
     ]

@@ -29,10 +29,10 @@ USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]               train an experiment (a Python file, or its name)
   tlite train EXPERIMENT --vary NAME VALUE ...   train and compare variants: a study
-  tlite train EXPERIMENT --resume auto           resume its newest run, or create the first
+  tlite train EXPERIMENT --resume auto           resume the newest such run, or create one
   tlite train --resume RUN                       resume a run or a study from its last checkpoint
   tlite tune EXPERIMENT --vary NAME LOW..HIGH    try values of an option, and print the best
-  tlite plan EXPERIMENT --devices 64             compute memory and time of a step; run nothing
+  tlite plan gpt2 --devices 64                   compute memory and time of a step; run nothing
   tlite prepare SOURCE FOLDER                    tokenize texts of any size, to train on
   tlite launch -n 2 train ...                    train in several processes on this machine
   tlite evaluate RUN                             print losses and scores

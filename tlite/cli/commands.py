@@ -29,12 +29,17 @@ from tlite.training.run_dir import (
     find_run,
     find_runs,
     newest_or_path,
-    summarize_run,
 )
 from tlite.user_code import allow_code
 
 MAX_LISTED = 5  # unknown words
-Texts = Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")]
+Texts = Annotated[
+    Positional[tuple[str, ...]],
+    arg(metavar="[TEXT ...]", help_behavior_hint="(default: standard input)"),
+]
+
+NAME_VALUES = arg(metavar="NAME VALUE [VALUE ...]")
+NAME_RANGE = arg(metavar="NAME LOW..HIGH | NAME VALUE [VALUE ...]")
 
 
 def check_range(options: Any, **limits: tuple[float | int, float | int]) -> None:
@@ -56,18 +61,19 @@ def warn(text: str) -> None:
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     run: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
+    """Run folder, or a folder of runs (its newest); latest, the newest in ./runs; or a Hugging Face
+    folder or hub name."""
     trust: bool = False
     """Execute the user code saved in the run's folder, even if you have not trained with it."""
     checkpoint: str = "best"
     """best, last, average (mean of the last ones kept), ema (if the run has one), or a step."""
     replica: int = 0
-    """Index of the model, if several seeds were trained side by side."""
+    """Index of the model, if several seeds were trained: 0 is that of the first seed."""
 
     def open_model(self, experiment_type: type) -> tuple[Any, Any, Any]:
         """Return model and tokenizer, and the `RunDir` or the description of a Hugging Face folder.
 
-        In a folder of runs it is the newest one of an experiment of this type.
+        In a folder of runs it is the newest one of an experiment of this type, not of a subclass.
         """
         from tlite.runs.models import open_model
 
@@ -78,8 +84,8 @@ class RunOptions:
 @dataclass(frozen=True, kw_only=True)
 class EnsembleOptions(RunOptions):
     replica: int | Literal["all"] = 0
-    """Index of the model, if several seeds were trained side by side; all: their ensemble, the mean
-    of their probabilities."""
+    """Index of the model, if several seeds were trained: 0 is that of the first seed; all: their
+    ensemble, the mean of their probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +122,9 @@ class CreateOptions(DistributedOptions):
     run: Path | None = None
     """Folder to create; None: runs/NAME/TIME."""
     resume: Literal["never", "auto", "must"] = "never"
-    """auto: resume this experiment's run, study or tuning in the folder --run, or the newest one in
-    runs/NAME; create one if there is none. The same command then survives a restart. must: raise an
-    error if there is none."""
+    """auto: resume the run, study or tuning of the same settings in the folder --run, or the newest
+    such one in runs/NAME; create one if there is none. The same command then survives a restart.
+    must: raise an error if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +154,13 @@ class Train(CreateOptions):
     `tlite train --resume RUN --help` lists the options for resuming.
     """
 
-    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction, NAME_VALUES] = ()
     """Train a study: a variant for each value of an option, as in --vary norm layer rms. With
     several --vary all combinations are trained. The first variant is the one that the others are
     compared with."""
     only: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Train only this variant."""
-    tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """Train only the variant of this name, such as "pre_norm rotary"."""
+    tune_each: Annotated[tuple[tuple[str, ...], ...], UseAppendAction, NAME_RANGE] = ()
     """Before training, tune an option for each variant by itself, as tlite tune does, with the same
     number of trials: --tune-each learning-rate 1e-4..1e-1."""
     trials: int | None = None
@@ -185,11 +191,12 @@ class Train(CreateOptions):
             raise UserError("--profile is for one run: name one of the variants, --only NAME")
         from tlite.runs import api  # imports what compares the variants
 
+        read_space = partial(read_search_space, first, self.tune_each, "--tune-each")
         api.train(
             experiments,
             dir=self.run,
             resume=self.resume,
-            tune=read_search_space(first, self.tune_each, "--tune-each"),
+            tune=distributed.call_in_all_processes(read_space),
             trials=8 if self.trials is None else self.trials,
             tuning_seeds=3 if self.tuning_seeds is None else self.tuning_seeds,
         )
@@ -238,7 +245,7 @@ class Tune(CreateOptions):
     options, too: `tlite train EXPERIMENT --help` lists them.
     """
 
-    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction, NAME_RANGE] = ()
     """Option and the values to try: a logarithmic range, as in --vary learning-rate 1e-4..1e-1, or
     words, as in --vary norm layer rms. Several --vary: combinations of their values are tried."""
     trials: int = 8
@@ -277,7 +284,11 @@ class ResumeTuning(ResumeOptions):
 
 @dataclass(frozen=True)
 class Plan:
-    """Compute memory and time of a training step on any devices; nothing is run."""
+    """Compute memory and time of a training step on any devices; nothing is run.
+
+    The experiment is a generator, or a classifier with --init-from. No data is read: without a
+    vocabulary size in the experiment set --vocabulary-size.
+    """
 
     devices: int = 0
     """Number of devices; 0: all of the slice --tpu, or 1 without it."""
@@ -371,7 +382,7 @@ class Prepare:
                 f"{part.documents:,} documents"
             )
         size, dtype = manifest.vocabulary_size, manifest.dtype
-        print(f"{self.folder}: {size:,} different tokens, as {dtype}")
+        print(f"{self.folder}: a vocabulary of {size:,} tokens, stored as {dtype}")
 
 
 # Models
@@ -388,7 +399,7 @@ class Evaluate(EnsembleOptions, SearchOptions):
     the columns of the run's data."""
     replica: int | Literal["all"] = 0
     """Index of the model that scores a text in --path, or whose scores by class a classifier
-    prints; all other scores are those of all seeds. all: also score the ensemble of the seeds, the
+    prints; other scores are printed for every seed. all: also score the ensemble of the seeds, the
     mean of their probabilities."""
 
     def execute(self) -> None:
@@ -397,9 +408,6 @@ class Evaluate(EnsembleOptions, SearchOptions):
         folder = find_run(self.run)
         search = {field.name: getattr(self, field.name) for field in fields(SearchOptions)}
         search = {name: v for name, v in search.items() if v is not None and v is not False}
-        if search and summarize_run(folder).kind != "translator":
-            option = next(iter(search)).replace("_", "-")
-            raise UserError(f"--{option} is for a translator, not for {folder}")
         settings = {"checkpoint": self.checkpoint, "replica": self.replica}
         api.evaluate(folder, path=self.path, split=self.split, **settings, **search)
 
@@ -630,7 +638,9 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
 class Compare:
     """Compare runs with the first: differences of configs and of results, with intervals."""
 
-    folders: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN [RUN ...]")]
+    folders: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)")
+    ]
     """Run folders, the reference first; a study stands for its variants; latest is the newest."""
     to: Path | None = None
     """Folder to write to; None: comparison/ of a study, or runs/comparison/TIME."""
@@ -650,8 +660,7 @@ class Compare:
 
         jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
         settings = dict(vars(self))
-        folders = [newest_or_path(word, studies=True) for word in settings.pop("folders")]
-        api.compare(*folders, **settings)
+        api.compare(*settings.pop("folders"), **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -806,7 +815,8 @@ def read_command(command: str, words: list[str]) -> tuple[Any, str | None, list[
     if HELP & {*words}:
         about = f"{getdoc(options_type)}\n\nexperiments: {known}"
         parse_known(options_type, ["--help"], f"{program} EXPERIMENT", description=about)
-    raise UserError(f"name an experiment to {command}: {known}")
+    example = f"{program} EXPERIMENT" + " [OPTIONS]" * bool(words)
+    raise UserError(f"name an experiment first, {example}: {known}")
 
 
 def run_launch(words: list[str]) -> NoReturn:

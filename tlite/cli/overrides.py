@@ -7,7 +7,7 @@ one of its fields; `--model.width 64` is the same as `--width 64`.
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ from tlite.config import (
     alternatives,
     convert_value,
     did_you_mean,
+    field_types,
     override,
     type_name,
     walk_fields,
@@ -66,11 +67,14 @@ def read_experiments(
         vary: each the name of an option and two or more values.
         only: names of the variants to keep.
     """
-    names = option_names(experiment)
+    names, varied = option_names(experiment), set()
     changes = read_changes(experiment, names, words)
     grid = {name: (variant, changes) for name, variant in (variants or {"": experiment}).items()}
     for axis in vary:
         points = read_axis(experiment, names, *axis)
+        (path,) = next(iter(points.values()))
+        check_varied_once(path, varied, f"--vary {axis[0]}")
+        varied.add(path)
         pairs = itertools.product(grid.items(), points.items())
         grid = {
             f"{name} {label}".strip(): (variant, changes | change)
@@ -108,7 +112,9 @@ def read_axis(
     """
     option = option.replace("_", "-")
     if len({*values}) < max(len(values), 2):
-        raise UserError(f"--vary {option} needs two or more values, as in --vary norm layer rms")
+        raise UserError(
+            f"--vary {option} needs two or more different values, as in --vary norm layer rms"
+        )
     labels = list(values)
     if not all(map(PLAIN.fullmatch, values)):
         safe = [re.sub(r"[^\w.+-]+", "_", value).strip("_") for value in values]
@@ -131,9 +137,10 @@ def read_search_space(
         is_range = len(words) == 1 and RANGE.fullmatch(words[0])
         if len({*words}) < max(len(words), 1 if is_range else 2):
             raise UserError(
-                f"{flag} {option} needs a range or two or more values, as in {flag} learning-rate "
-                f"1e-4..1e-1 or {flag} norm layer rms"
+                f"{flag} {option} needs a range or two or more different values, as in {flag} "
+                f"learning-rate 1e-4..1e-1 or {flag} norm layer rms"
             )
+        check_varied_once(path, space, f"{flag} {option}")
         values = []
         for word in is_range.groups() if is_range else words:
             try:
@@ -143,6 +150,12 @@ def read_search_space(
                 raise UserError(f"{flag} {option} {' '.join(words)}: {error}") from error
         space[path] = tuple(values) if is_range else values
     return space
+
+
+def check_varied_once(path: str, varied: Container[str], words: str) -> None:
+    """Raise a `UserError` if an option is varied already: only its last values would count."""
+    if path in varied:
+        raise UserError(f"{words} occurs twice: name all values of the option in one")
 
 
 # Options
@@ -287,7 +300,7 @@ def option_type(field: dataclasses.Field, kind: Any, value: Any) -> Any:
     if not words and not any(k is Callable or dataclasses.is_dataclass(k) for k in kinds):
         return kind
     literals = "|".join(f"{{{','.join(get_args(k))}}}" for k in kinds if get_origin(k) is Literal)
-    metavar = "|".join(words) or (f"{literals}|FUNCTION" if literals else "NAME")
+    metavar = "|".join(words) or literals or "NAME"
     name = default_word(words, value)
     return Annotated[
         Any, PrimitiveConstructorSpec(1, metavar, lambda w: w[0], lambda _: True, lambda _: [name])
@@ -299,7 +312,7 @@ def component_words(field: dataclasses.Field, kind: Any) -> dict[str, Any]:
     parse, words = word_parser(field, kind), field.metadata.get("words", ())
     if words or not isinstance(parse, type):
         return {word: parse(word) for word in words}
-    first = alternatives(next(iter(get_type_hints(parse).values())))
+    first = alternatives(field_types(parse)[dataclasses.fields(parse)[0].name])
     words = [word for each in first if get_origin(each) is Literal for word in get_args(each)]
     return {word: parse(word) for word in words} | ({"none": None} if words else {})
 

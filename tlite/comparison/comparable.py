@@ -7,7 +7,7 @@ from typing import Any
 from tlite.comparison.flops import CLASSIFIER, GENERATOR, base_kind
 from tlite.comparison.summaries import Metric, RunSummary
 from tlite.errors import UserError
-from tlite.training.run_dir import UNLABELLED
+from tlite.training.run_dir import UNLABELLED, component_fields
 
 WEIGHT_METRICS = (
     Metric("loss", "validation loss (nats)", "nats"),
@@ -71,11 +71,12 @@ def _measurement(
     Args:
         truncates: True if any of the models cuts pairs of texts to its context.
     """
-    kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
+    kind, source = experiment["kind"], experiment["data"]
+    model = component_fields(experiment["model"])
     base, metric = base_kind(experiment), experiment["training"]["best_metric"]
     data = {name: value for name, value in data.items() if name != UNLABELLED}
     settings = {"the experiment": kind} | data | {"best_metric": metric}
-    fields = source.get("fields", source)  # of a user's class
+    fields = component_fields(source)
     if base == CLASSIFIER:
         return settings | {"labels": fields.get("labels")}
     if base == GENERATOR:
@@ -86,7 +87,7 @@ def _measurement(
             return settings | {"context": model["context"]}  # of the windows that are scored
         # Runs that start from a pretrained model split the tokens of a text.
         return settings | {"split of": f"tokens {tokenizer}" if experiment["init_from"] else "text"}
-    if metric.endswith("loss"):  # of translators, of their tokens
+    if metric.endswith(("loss", "accuracy")):  # of translators, of their tokens
         context = model["context"] if truncates else None
         return settings | {"the tokenizer": tokenizer, "context": context}
     return settings | {
@@ -104,7 +105,7 @@ def warnings(runs: Sequence[RunSummary]) -> list[str]:
     """Return limits of the comparison, a sentence each."""
     warnings, experiments = [], [run.experiment for run in runs]
     if base_kind(experiments[0]) == GENERATOR:
-        if len({experiment["model"]["context"] for experiment in experiments}) > 1:
+        if len({component_fields(e["model"])["context"] for e in experiments}) > 1:
             warnings.append("the contexts differ: a longer one sees more before each token")
         if len(set(map(_tokenizer, runs))) > 1:
             warnings.append("the tokenizers differ: losses are in bits per byte of the text")
@@ -168,7 +169,7 @@ def _differing(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
     types = {_type_of(value) for value in values}
     if len(types) > 1 or types <= {"", None, "function"}:
         return [(path, values)]
-    values = [value.get("fields", value) for value in values]
+    values = [component_fields(value) for value in values]
     # A config that was not written by tlite may lack fields.
     names = [name for name in values[0] if all(name in value for value in values)]
     inner = {name: f"{path}.{name}" if path else name for name in names}

@@ -11,6 +11,7 @@ from tlite.models import make_model
 from tlite.models.parameters import named_arrays
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizers import select_trainable
+from tlite.training.run_dir import component_fields
 
 LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside a transformer
 GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args__)
@@ -64,7 +65,7 @@ def flops_per_token(
             by_token += flops
     attention = 0
     if "num_heads" in model and kind != TRANSLATOR:
-        part = model["attention"].get("fields", model["attention"])  # of a class of the user's
+        part = component_fields(model["attention"])
         width = part.get("head_dim") or model["width"] // model["num_heads"]
         attention = 12 * model["num_blocks"] * model["num_heads"] * width * model["context"]
     return by_token + by_text / model["context"] + attention

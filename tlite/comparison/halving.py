@@ -1,6 +1,5 @@
 """Successive halving: drop values of hyperparameters that are worse on the same validation."""
 
-import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
@@ -14,14 +13,14 @@ from tlite.training.metrics import ExampleScores
 Value = TypeVar("Value", bound=Hashable)
 
 
-def rungs(steps: int, num_values: int, reduction: int = 2) -> list[int]:
+def rungs(steps: int, num_values: int) -> list[int]:
     """Return the numbers of steps after which values are dropped: ..., steps / 4, steps / 2.
 
     In successive halving (Karnin, Koren and Somekh 2013; Jamieson and Talwalkar 2016) each rung
-    divides the number of values by `reduction` and multiplies the steps by it.
+    halves the number of values and doubles the steps.
     """
-    num_halvings = int(math.log(max(num_values, 1), reduction) + 1e-9)
-    numbers = [steps // reduction**i for i in range(num_halvings - 1, 0, -1)]
+    num_halvings = max(num_values, 1).bit_length() - 1
+    numbers = [steps // 2**i for i in range(num_halvings - 1, 0, -1)]
     return [number for number in numbers if number > 0]
 
 

@@ -168,7 +168,7 @@ def _sample_sizes(run: RunSummary, difference: Difference) -> str:
     seeds = f"{run_seeds} and {reference_seeds} seeds"
     if difference.method == "paired":
         seeds = f"{run_seeds} paired seeds" if run_seeds > 1 else "1 seed"
-    examples = "blocks" if difference.block > 1 else _example_noun(run)
+    examples = "blocks" if base_kind(run.experiment) == GENERATOR else _example_noun(run)
     return f"{seeds}, {difference.examples:,} {examples}" if difference.examples else seeds
 
 
@@ -179,9 +179,13 @@ def _interval_notes(
     if not pairs:
         return []
     steps = {step for run, _ in pairs for step in common_steps(run, reference)}
-    where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
+    where = f"step {max(steps):,}" if len(steps) == 1 else "the last validations"
+    where += " that both runs have" * (len(steps) > 1)
     by_example, noun = [d for _, d in pairs if d.examples], _example_noun(reference)
+    others = [run.label for run, d in pairs if not d.examples]
     population = population_phrase(noun) if by_example else f"the same {noun}"
+    if by_example and others:
+        population += f"; of {', '.join(others)} for new seeds and the same {noun}"
     notes = [
         f"compared at {where}, not at the best checkpoint, which the same validation has chosen",
         f"95 % CI: for new seeds and {population}",
@@ -193,7 +197,8 @@ def _interval_notes(
             f"fewer than {RECOMMENDED_SEEDS} seeds: intervals are wide and assume "
             "normally distributed errors"
         )
-    if any(d.block > 1 and d.examples < RECOMMENDED_BLOCKS for d in by_example):
+    is_text = base_kind(reference.experiment) == GENERATOR
+    if is_text and any(d.examples < RECOMMENDED_BLOCKS for d in by_example):
         notes.append(
             f"fewer than {RECOMMENDED_BLOCKS} blocks: the validation text is short for its "
             "correlations, and intervals may be too narrow"

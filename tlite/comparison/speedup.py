@@ -177,16 +177,16 @@ def speedups(
     if not reference.finished or reference.failed:
         raise UserError(f"--match needs the reference to be finished: {reference.label} is not")
     groups = group_by_budget([run for run in runs if run.finished and not run.failed])
-    base = next(group for group in groups if any(run is reference for run in group.values()))
+    base = groups[without_budget(reference)]
     base_run = base[max(base)]
-    if all(len(group) == 1 for group in groups):
+    if all(len(group) == 1 for group in groups.values()):
         raise UserError(
             "--match needs runs with several numbers of steps: --vary training.steps 500 1000 2000"
         )
-    others = [run for group in groups for run in group.values() if run is not base_run]
+    others = [run for group in groups.values() for run in group.values() if run is not base_run]
     scores = scores_by_block([base_run, *others], metric)
     entries = []
-    for group in sorted(groups, key=lambda group: group is not base):
+    for group in sorted(groups.values(), key=lambda group: group is not base):
         run, result = group[max(group)], None
         by_budget = {steps: scores[id(each)] for steps, each in group.items()}
         if group is not base:
@@ -202,21 +202,24 @@ def speedups(
     return entries
 
 
-def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
-    """Return groups of runs whose experiments differ in the number of steps only, by last step.
+def without_budget(run: RunSummary) -> str:
+    """Return a run's experiment as JSON, without its name and what a budget may change."""
+    training = {n: v for n, v in run.experiment["training"].items() if n not in BUDGET_FIELDS}
+    rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
+    return json.dumps(rest, sort_keys=True)
 
-    They may also be validated and saved at other steps. Of two budgets that patience has ended at
-    the same step the smaller one is used.
+
+def group_by_budget(runs: Sequence[RunSummary]) -> dict[str, dict[int, RunSummary]]:
+    """Return groups of runs whose experiments are equal `without_budget`, each by last step.
+
+    Of two budgets that patience has ended at the same step the smaller one is used.
 
     Raises:
         UserError: two runs have the same experiment and number of steps.
     """
     groups: dict[str, dict[int, RunSummary]] = {}
     for run in runs:
-        training = {n: v for n, v in run.experiment["training"].items() if n not in BUDGET_FIELDS}
-        rest = {n: v for n, v in run.experiment.items() if n != "name"} | {"training": training}
-        key = json.dumps(rest, sort_keys=True)
-        group = groups.setdefault(key, {})
+        group = groups.setdefault(without_budget(run), {})
         budget, other = run.experiment["training"]["steps"], group.get(run.step)
         other_budget = other.experiment["training"]["steps"] if other else math.inf
         if budget == other_budget:
@@ -226,7 +229,7 @@ def group_by_budget(runs: Sequence[RunSummary]) -> list[dict[int, RunSummary]]:
             )
         if budget < other_budget:
             group[run.step] = run
-    return [dict(sorted(group.items())) for group in groups.values()]
+    return {key: dict(sorted(group.items())) for key, group in groups.items()}
 
 
 def scores_by_block(

@@ -28,7 +28,7 @@ from tlite.experiment import Experiment
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig, read_training
 from tlite.training.metrics import is_finished, iterate_metrics, validation_score
-from tlite.training.run_dir import RUN, experiment_fields, read_config
+from tlite.training.run_dir import RUN, component_fields, experiment_fields, read_config
 
 
 class Metric(NamedTuple):
@@ -238,7 +238,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             shapes = _saved_shapes(folder / "checkpoints")
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
-    model, kind = experiment["model"], base_kind(experiment)
+    model, kind = component_fields(experiment["model"]), base_kind(experiment)
     tokens = training.batch_size * training.gradient_accumulation_steps
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)

@@ -83,7 +83,8 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "examples_compared": diff and diff.examples,
         "correlation": diff and diff.correlation,
         "required_seeds": diff and effect and diff.required_seeds(effect),
-        "failed": run.diverged and run.diverged[0],
+        "failed": run.failed or None,
+        "diverged_at": run.diverged and run.diverged[0],
         "values": {str(seed): value for seed, value in values_by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
         "config": {name: texts[index] for name, texts in results.fields.items()},
@@ -96,7 +97,7 @@ def result_table(results: Results) -> Table:
     cells = partial(_cells, rows)
     means = _cells_with_error(rows, "mean", "standard_deviation", " ({})")
     reference = results.reference.label
-    minus = f"minus {reference if len(reference) <= MAX_HEADER else 'the first'} ± 95 % CI"
+    minus = f"minus {reference if len(reference) <= MAX_HEADER else 'the reference'} ± 95 % CI"
     differences = _cells_with_error(rows, "difference", "half_width", " ± {}", sign="+")
     unfinished = ["" if row["finished"] else f" of {row['steps']:,}" for row in rows]
     columns = {

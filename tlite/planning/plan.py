@@ -21,7 +21,7 @@ from tlite.comparison.flops import (
 )
 from tlite.config import to_dict
 from tlite.errors import UserError, needs_extra
-from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.experiment import Experiment
 from tlite.models import GeneratorConfig, TransformerConfig
 from tlite.models.config import describe_components
 from tlite.runs.init_from import load_init
@@ -30,6 +30,7 @@ from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.loader import PrefetchingLoader
 from tlite.training.optimizers import parameter_rules, select_trainable
 from tlite.training.precision import choose_products
+from tlite.training.run_dir import component_fields
 from tlite.training.sharding import bytes_per_device, in_gib, unsharded_arrays
 from tlite.training.tasks import classifier_task
 
@@ -98,9 +99,10 @@ def with_planned_sizes(experiment: Experiment) -> Experiment:
         init = load_init(init_from, experiment.model, classes and len(classes))
         training = train_new_arrays(experiment.training, init.new)
         return dataclasses.replace(experiment, model=init.config, training=training)
-    if not isinstance(experiment, GeneratorExperiment):
+    if not isinstance(experiment.model, GeneratorConfig):
         raise UserError(
-            "only generators and pretrained classifiers can be planned: the data decides the sizes"
+            f"a {type(experiment).__name__} can't be planned: only generators and pretrained "
+            "classifiers have all sizes without their data"
         )
     if not experiment.model.vocabulary_size:
         raise UserError("a plan reads no data: set --vocabulary-size")
@@ -216,7 +218,8 @@ def print_time(
     tokens = config.batch_size * config.gradient_accumulation_steps * model.context * config.seeds
     kind = GENERATOR if isinstance(model, GeneratorConfig) else CLASSIFIER
     frozen = without_gradient(config, planned.shapes)
-    flops = flops_per_token(to_dict(model), parameter_sizes(model), kind, frozen)
+    fields = component_fields(to_dict(model))
+    flops = flops_per_token(fields, parameter_sizes(model), kind, frozen)
     formula = "6 N + 12 L D T" + ", 4 N of frozen matrices" * bool(frozen)
     print(f"{flops:.3g} FLOP a token by {formula}, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +10,16 @@ from typing import Any, Literal
 from tlite.comparison.study import Study
 from tlite.config import override
 from tlite.errors import UserError
-from tlite.experiment import BaseExperiment, Experiment, GeneratorExperiment
+from tlite.experiment import (
+    BaseExperiment,
+    Experiment,
+    GeneratorExperiment,
+    TranslatorExperiment,
+)
 from tlite.pretrained import is_pretrained
 from tlite.runs.models import evaluate_text
 from tlite.runs.run import ExamplesRun, Run
-from tlite.training.run_dir import find_run, open_run
+from tlite.training.run_dir import find_run, newest_or_path, open_run
 from tlite.user_code import allow_code
 
 
@@ -64,7 +70,7 @@ def evaluate(
     *,
     path: str | Path | None = None,
     split: Literal["validation", "training", "test"] = "validation",
-    checkpoint: str = "best",
+    checkpoint: str | int = "best",
     replica: int | Literal["all"] = 0,
     trust: bool = False,
     **search: Any,
@@ -88,17 +94,22 @@ def evaluate(
     if is_pretrained(folder) and path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     with allow_code(trust=trust):
-        if path is not None and (
-            is_pretrained(folder)
-            or isinstance(open_run(folder, Experiment).experiment, GeneratorExperiment)
-        ):
-            evaluate_text(folder, path, checkpoint, replica)
+        experiment = run.experiment if isinstance(run, Run) else saved_experiment(folder)
+        if search and not isinstance(experiment, TranslatorExperiment):
+            raise UserError(f"--{min(search).replace('_', '-')} is for a translator, not {folder}")
+        if path is not None and isinstance(experiment, GeneratorExperiment | None):
+            evaluate_text(folder, path, str(checkpoint), replica)
             return
         run = run if isinstance(run, Run) else Run.open(folder)
     if path is not None:
         run, split = with_table(run, Path(path)), "test"
     run.check_replica(replica)  # the `evaluate` of a user's kind of run may not check it
-    run.evaluate(split, checkpoint, replica, **search)
+    run.evaluate(split, str(checkpoint), replica, **search)
+
+
+def saved_experiment(folder: Path) -> Any:
+    """Return the experiment of a run, None for a Hugging Face folder."""
+    return None if is_pretrained(folder) else open_run(folder, Experiment).experiment
 
 
 def with_table(run: Run, path: Path) -> Run:
@@ -107,8 +118,9 @@ def with_table(run: Run, path: Path) -> Run:
     if not isinstance(run, ExamplesRun) or not hasattr(data, "test"):
         raise UserError(f"{run.dir.path} has no table: there is no --path for it")
     local = {"hub": "", "path": ""} if getattr(data, "hub", "") else {}
-    data = dataclasses.replace(data, test=(str(path.resolve()),), **local)
+    data = dataclasses.replace(data, test=(os.path.abspath(path),), **local)
     run = copy.copy(run)
+    run.table = path.name
     run.dir = dataclasses.replace(
         run.dir, experiment=dataclasses.replace(run.experiment, data=data)
     )
@@ -123,6 +135,11 @@ def compare(*runs: Run | Study | str | Path, **options: Any) -> Any:
     from tlite.comparison import compare as compare_folders
 
     folders = [
-        run.dir.path if isinstance(run, Run) else Path(getattr(run, "folder", run)) for run in runs
+        run.dir.path
+        if isinstance(run, Run)
+        else newest_or_path(getattr(run, "folder", run), studies=True)
+        for run in runs
     ]
+    if options.get("to") is not None:
+        options["to"] = Path(options["to"])
     return compare_folders(folders, **options)

@@ -120,6 +120,9 @@ class ClassifierRun(ExamplesRun):
         values = super().fingerprint(experiment, data)
         if not experiment.unlabelled:
             return values
+        if not hasattr(experiment.data, "texts"):
+            data = type(experiment.data).__name__
+            raise UserError(f"unlabelled texts need data of files or the hub, not {data}")
         digest = hashlib.sha256()
         for text in unlabelled_texts(experiment):
             digest.update(f"{text}\n".encode())
@@ -201,6 +204,7 @@ class ClassifierRun(ExamplesRun):
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (labelled := labels >= 0).any():
             raise UserError(f"no text of the {split} split has one of the classes")
+        split = self.table or split
         right = (by_replica.argmax(-1) == labels)[:, labelled]
         accuracy = spread(100.0 * right.mean(1), ".1f")
         print(f"step {step:,}: {split} accuracy {accuracy} %, {labelled.sum():,} texts")
@@ -222,10 +226,12 @@ class ClassifierRun(ExamplesRun):
         if replica != "all":
             check_replica(replica, self.experiment.training.seeds)
 
-    def draw(
-        self, split: Split, examples: list[Example], labels, probabilities, confusions
-    ) -> None:
-        """Draw an evaluation; with two classes also the texts that have neither of them."""
+    def draw(self, split: str, examples: list[Example], labels, probabilities, confusions) -> None:
+        """Draw an evaluation; with two classes also the texts that have neither of them.
+
+        Args:
+            split: its name, or that of a table.
+        """
         from tlite import pictures  # matplotlib is slow to import
 
         classes, values = self.experiment.data.classes, [example.value for example in examples]
@@ -386,7 +392,7 @@ def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:
     """Return the probabilities of the classes (N, C)."""
-    batches = in_batches(tokens, min(EVALUATION_BATCH, len(tokens)))
+    batches = in_batches(tokens, min(EVALUATION_BATCH, max(len(tokens), 1)))
     rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
     return rows.reshape(-1, rows.shape[-1])[: len(tokens)]
 
@@ -486,7 +492,9 @@ def unlabelled_texts(experiment: ClassifierExperiment) -> Iterator[str]:
 def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:
     """Return the config of a generator with the embedding and the blocks of a classifier."""
     shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(TransformerConfig)}
-    return GeneratorConfig(**shared | {"dropout": dropout}, head=LMHead(tied=True))
+    shared |= {"dropout": dropout}
+    shared["embedding"] = dataclasses.replace(config.embedding, word_dropout=0.0)
+    return GeneratorConfig(**shared, head=LMHead(tied=True))
 
 
 def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:

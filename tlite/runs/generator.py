@@ -304,7 +304,10 @@ def make_tokenizer(
             texts for None.
     """
     if isinstance(settings, Characters):
-        return settings, CharTokenizer("".join(set().union(*texts(None))))
+        characters: set[str] = set()
+        for text in texts(None):  # one at a time: a corpus may not fit into memory
+            characters.update(text)
+        return settings, CharTokenizer("".join(characters))
     if isinstance(settings, Bytes):
         return settings, ByteTokenizer()
     from tlite.pretrained.tokenizers import learn_bpe, open_tokenizer

@@ -22,7 +22,7 @@ from tlite.models import Ensemble, make_model
 from tlite.models.low_rank import init_low_rank, merge_low_rank
 from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.pretrained import PretrainedTokenizer, is_pretrained, load_pretrained, save_pretrained
-from tlite.runs.run import read_parameters, run_class
+from tlite.runs.run import finite_models, read_parameters, run_class
 from tlite.training import generator_task
 from tlite.training.run_dir import RunDir, find_run, open_run
 from tlite.training.tasks import in_batches
@@ -90,7 +90,8 @@ def load_run(
     parameters, _ = read_parameters(run_dir, checkpoint, abstract)
     index = slice(None) if replica == "all" else replica
     arrays = {name: jnp.asarray(np.asarray(a)[index]) for name, a in parameters.items()}
-    model = from_named_arrays(shapes)(merge_low_rank(low_rank, arrays))
+    arrays = merge_low_rank(low_rank, arrays)
+    model = from_named_arrays(shapes)(finite_models(arrays) if replica == "all" else arrays)
     tokenizer = run_class(run_dir.experiment).load_tokenizer(run_dir)
     return Ensemble(model) if replica == "all" else model, tokenizer
 
@@ -191,7 +192,7 @@ def export(
         raise UserError(f"{to} exists already: name another folder")
     labels = original = None
     if is_pretrained(folder):
-        model, tokenizer, original = load_pretrained(folder)
+        model, tokenizer, original = open_model(folder, Experiment, checkpoint, replica)
     else:
         model, tokenizer, run = open_model(folder, Experiment, checkpoint, replica)
         labels = getattr(run.experiment.data, "classes", None)

@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -51,7 +51,7 @@ from tlite.training.metrics import (
 )
 from tlite.training.optimizers import check_patterns, find_inits, select_trainable
 from tlite.training.precision import bfloat16_hardware
-from tlite.training.probe import probe_init, probe_training
+from tlite.training.probe import probe_init, probe_loss, probe_training
 from tlite.training.run_dir import (
     ROOT,
     RUN,
@@ -101,7 +101,7 @@ class Built(NamedTuple):
 
 
 class Trunk(NamedTuple):
-    """Checkpoint of a run before its learning rate decays, from which another run goes on."""
+    """Checkpoint at which the schedule wsd begins to decay; a new run continues from it."""
 
     run: RunDir
     step: int
@@ -169,12 +169,16 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
     """Return a built experiment with a training config, which may be another variant's.
 
     Raises:
-        UserError: a pattern, a group or `init` has no effect on the model, or an initializer of the
-            user's does not do what training needs.
+        UserError: a pattern, a group or `init` has no effect on the model, `init` would replace
+            zeros of `zero_output`, or a loss or an initializer of the user's does not do what
+            training needs.
     """
     if built.new_arrays:
         config = train_new_arrays(config, built.new_arrays)
     model = built.experiment.model
+    probe_loss(config, getattr(model, "num_classes", None) or model.vocabulary_size)
+    if config.init != "default" and zero_outputs(model):
+        raise UserError(f"init draws all matrices: leave it out, or {zero_outputs(model)[0]}")
     built = built._replace(experiment=dataclasses.replace(built.experiment, training=config))
     if config.init == "default" and not (config.groups or config.trainable or config.low_rank):
         return built
@@ -195,6 +199,12 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
             )
     probe_init(config, shapes)
     return built
+
+
+def zero_outputs(model: Any) -> list[str]:
+    """Return the fields `zero_output` of the model's layers that are set."""
+    layers = {name: getattr(model, name, None) for name in ("attention", "feed_forward")}
+    return [f"{n}.zero_output" for n, each in layers.items() if getattr(each, "zero_output", False)]
 
 
 def train_new_arrays(config: TrainingConfig, new_arrays: Iterable[str]) -> TrainingConfig:
@@ -226,6 +236,8 @@ class Run(abc.ABC):
     """Packages of the extra `text` that the report needs, checked before training."""
     tokens_per_example: int
     """Positions of an example, padding included, for the logged tokens per second."""
+    table: str = ""
+    """File that replaces the test split (`tlite evaluate --path`)."""
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -316,7 +328,7 @@ class Run(abc.ABC):
         Args:
             dir: run folder, or "latest", the newest in ./runs.
             steps: new total number of steps. If the learning rate of the schedule wsd decays
-                already, a new run goes on from the step before the decay.
+                already, a new run continues from the checkpoint before the decay.
             new_dir: folder to create for such a new run; None: runs/NAME/TIME.
             trust: execute the run's copy of user code, even if this user has not trained with it.
 
@@ -326,12 +338,11 @@ class Run(abc.ABC):
         from tlite.experiment import Experiment
 
         run_dir = open_run(newest_or_path(dir), Experiment, trust=trust)
-        same = run_dir.experiment, None
-        experiment, trunk = same if steps is None else with_steps(run_dir, steps)
+        experiment, trunk = with_steps(run_dir, steps)
         if new_dir is not None and trunk is None:
             raise UserError(
-                f"--run {new_dir} is for the new run of a wsd run with other --steps: {dir} itself "
-                "is resumed"
+                f"--run {new_dir} has no effect: {dir} is resumed in its own folder (only a wsd "
+                "run that decays already continues in a new one)"
             )
         experiment = experiment.with_paths(moved=True)  # the fingerprint of the data decides
         run_dir = dataclasses.replace(run_dir, experiment=experiment)
@@ -432,7 +443,10 @@ class Run(abc.ABC):
         """
         self.trainer.check_fits()
         self.print_summary()
-        self.train_until(self.experiment.training.steps, profile=profile)
+        steps = self.experiment.training.steps
+        if saved := Checkpoints(self.dir.checkpoints).steps():
+            print(f"resumed from step {saved[-1]:,} of {steps:,}")
+        self.train_until(steps, profile=profile)
         if report:
             self.report()
         return self
@@ -519,7 +533,7 @@ class Run(abc.ABC):
 
     # Parameters and models
 
-    def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
+    def parameters(self, checkpoint: str | int = "best") -> tuple[dict[str, jax.Array], int]:
         """Return the parameters (M, ...) of a checkpoint on the trainer's devices, and its step."""
         return read_parameters(self.dir, checkpoint, self.trainer.abstract_state.parameters)
 
@@ -538,7 +552,7 @@ class Run(abc.ABC):
         from tlite.models.ensemble import Ensemble
 
         low_rank = self.experiment.training.low_rank
-        arrays = merge_low_rank(low_rank, self.trainer.on_host(parameters))
+        arrays = finite_models(merge_low_rank(low_rank, self.trainer.on_host(parameters)))
         return Ensemble(jax.tree.map(jnp.asarray, from_named_arrays(self.trainer.model)(arrays)))
 
     def evaluate_ensemble(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
@@ -658,7 +672,7 @@ def find_same(
     *,
     required: bool,
 ) -> Path | None:
-    """Return the newest folder, `dir` or one in runs/NAME, whose config equals the new one.
+    """Return `dir`, or the newest folder in runs/NAME, whose config equals the new one.
 
     Args:
         what: "run", "study" or "tuning", of the experiment called `name`.
@@ -673,7 +687,7 @@ def find_same(
     def find() -> str:
         runs = [run.folder for run in find_runs(ROOT / name) if run.kind != "damaged"]
         for path in [dir] if dir else runs:
-            with contextlib.suppress(*UNREADABLE):
+            with contextlib.suppress(*UNREADABLE, *(() if dir else (UserError,))):
                 if not (path / config).is_file():
                     continue
                 saved, new = read(path)
@@ -694,8 +708,8 @@ def find_same(
 def saved_and_new_config(experiment: Any, folder: Path) -> tuple[dict, dict]:
     """Return the experiment of a run in a folder, and a new one, as JSON.
 
-    A new config with precision "auto" gets the saved run's precision, so it also matches on other
-    hardware.
+    A new config with precision "auto" gets the saved run's precision. Attention "auto" is resolved
+    for this machine: with and without the fused kernel of a GPU the configs differ.
     """
     saved, precision = read_config(folder / RUN)["experiment"], experiment.training.precision
     if precision == "auto":
@@ -723,14 +737,16 @@ def rebuild(run_dir: RunDir) -> Built:
     return Built(experiment, tokenizer, *splits, fingerprint)
 
 
-def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
-    """Return a run's experiment with other steps, and the trunk if it has to go on from there."""
+def with_steps(run_dir: RunDir, steps: int | None) -> tuple[Any, Trunk | None]:
+    """Return a run's experiment with other steps, and the trunk if a new run must continue it."""
+    if steps is None:
+        return run_dir.experiment, None
     saved = Checkpoints(run_dir.checkpoints).steps()
     done = max(saved, default=0)
     try:
         experiment = override(run_dir.experiment, {"training.steps": steps})
     except ValueError as error:
-        raise UserError(f"--{error}") from error
+        raise UserError("--" + str(error).removeprefix("training: ")) from error
     configs = run_dir.experiment.training, experiment.training
     before, after = (np.asarray(jax.vmap(partial(schedule, c))(jnp.arange(done))) for c in configs)
     is_same = np.array_equal(before, after)
@@ -744,7 +760,7 @@ def with_steps(run_dir: RunDir, steps: int) -> tuple[Any, Trunk | None]:
             )
         return experiment, Trunk(run_dir, trunk)
     if steps < done:
-        raise UserError(f"--steps must be at least {done:,}: {run_dir.path} has done as many")
+        raise UserError(f"--steps must be at least {done:,}: {run_dir.path} is at step {done:,}")
     if not is_same:
         raise UserError(
             f"cannot extend a run with the schedule {name_of(configs[0].schedule)} from "
@@ -773,7 +789,7 @@ def check_same_data(path: Path, saved: dict, fingerprint: dict) -> None:
 
 
 def read_parameters(
-    run_dir: RunDir, checkpoint: str, abstract: dict[str, jax.ShapeDtypeStruct]
+    run_dir: RunDir, checkpoint: str | int, abstract: dict[str, jax.ShapeDtypeStruct]
 ) -> tuple[dict[str, jax.Array], int]:
     """Return the parameters (M, ...) of a run by name, without the optimizer, and their step.
 
@@ -800,7 +816,7 @@ def read_parameters(
 
 
 def select_checkpoint(
-    run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str
+    run_dir: RunDir, checkpoints: Checkpoints, checkpoint: str | int
 ) -> tuple[int, str]:
     """Return the step of a checkpoint, and the name of its average: "" for the weights."""
     config = run_dir.experiment.training
@@ -811,9 +827,21 @@ def select_checkpoint(
     choices["average"] = checkpoints.eval_steps()[-1], "average"
     names = f"{', '.join(choices)} or one of {', '.join(map(str, steps))}"
     choices |= {str(step): (step, "") for step in steps}
-    if checkpoint not in choices:
+    if str(checkpoint) not in choices:
         raise UserError(f"there is no checkpoint {checkpoint}: choose {names}")
-    return choices[checkpoint]
+    return choices[str(checkpoint)]
+
+
+def finite_models(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays (M, ...) without models that have diverged; a warning says how many."""
+    axes = [(np.asarray(a), tuple(range(1, np.ndim(a)))) for a in arrays.values()]
+    is_finite = np.all([np.isfinite(a).all(axis) for a, axis in axes], axis=0)
+    if is_finite.all() or not is_finite.any():
+        return arrays
+    if distributed.is_process0():
+        number = np.count_nonzero(~is_finite)
+        print(f"warning: the ensemble leaves out {number} diverged models", file=sys.stderr)
+    return {name: a[is_finite] for name, a in arrays.items()}
 
 
 # Data
@@ -831,7 +859,15 @@ def with_sizes(experiment: Any, sizes: dict[str, int], source: str) -> Any:
 
 
 def check_examples(examples: Any, example_type: type) -> Any:
-    """Return the examples of a data class; raise a `UserError` if one is of another type."""
+    """Return the examples of a data class.
+
+    Raises:
+        UserError: there is none, one is of another type, or they can be read only once.
+    """
+    if isinstance(examples, Iterator):
+        raise UserError("the data must return a list of examples, not a generator")
+    if isinstance(examples, list) and not examples:
+        raise UserError(f"the data has a split without a tlite.data.{example_type.__name__}")
     for example in examples if isinstance(examples, list) else []:
         if not isinstance(example, example_type):
             expected, actual = example_type.__name__, type(example).__name__

@@ -17,9 +17,10 @@ from tlite.comparison.study import Study, Variant, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, command, is_environment_error, printable
 from tlite.experiment import BaseExperiment
 from tlite.models import count_parameters, make_model
+from tlite.runs.experiment_files import check_variant_names
 from tlite.runs.run import Built, Run, build, check_same_data, find_same, run_class, with_training
 from tlite.training.config import TrainingConfig
-from tlite.training.precision import Precision, attention_of_all
+from tlite.training.precision import Precision, fastest_shared_attention
 from tlite.training.probe import probe_training
 from tlite.training.run_dir import (
     CODE,
@@ -90,6 +91,9 @@ def train_study(
     Raises:
         UserError: the study can't be created, or some variants have failed.
     """
+    if not experiments:
+        raise UserError("a study needs variants: two or more experiments by name")
+    check_variant_names(experiments)
     datasets = DatasetCache()
     tuning = None
     if tune:
@@ -158,7 +162,8 @@ def start_study(
             return study
     variants = make_variants(resolve_precision(resolved), datasets)
     study = Study(Path(), name, variants, tuning)
-    return dataclasses.replace(study, folder=write_variants(name, dir, variants, study.write))
+    folder = write_variants(name, dir, variants, study.write, tuning)
+    return dataclasses.replace(study, folder=folder)
 
 
 def resolve_all(experiments: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +198,7 @@ def resolve_precision(
     fastest = {}
     for precision in precisions.values():
         models = [e.model for name, e in experiments.items() if precisions[name] == precision]
-        fastest[precision] = attention_of_all(models, precision)
+        fastest[precision] = fastest_shared_attention(models, precision)
     return {
         name: experiment.resolve_precision(precisions[name], fastest[precisions[name]])
         for name, experiment in experiments.items()
@@ -205,8 +210,8 @@ def saved_and_new_variants(
 ) -> tuple[dict, dict]:
     """Return the variants of a study or a tuning in a folder, and new ones, as JSON.
 
-    A new variant with precision "auto" gets the saved variant's precision, so it also matches on
-    other hardware.
+    A new variant with precision "auto" gets the saved variant's precision. Attention "auto" is
+    resolved for this machine.
 
     Args:
         read: `read_study` or `read_tuning`.
@@ -218,18 +223,25 @@ def saved_and_new_variants(
         if name in saved and precisions[name] == "auto":
             precisions[name] = experiment_fields(saved[name])["training"]["precision"]
     new = resolve_precision(experiments, precisions)
-    return saved, {name: to_checked_json(experiment) for name, experiment in new.items()}
+    experiments = {name: to_checked_json(experiment) for name, experiment in new.items()}
+    order = "the order of the variants"  # all others are compared with the first
+    return saved | {order: [*saved]}, experiments | {order: [*new]}
 
 
 def write_variants(
-    name: str, dir: Path | None, variants: Sequence[Variant], write: Callable[[Path], None]
+    name: str,
+    dir: Path | None,
+    variants: Sequence[Variant],
+    write: Callable[[Path], None],
+    tuning: dict | None = None,
 ) -> Path:
     """Create the folder of a study or a tuning, with the user code of its variants; return it.
 
     Args:
         write: writes study.json or tuning.json into a folder.
+        tuning: of a study, whose choices may also refer to user code.
     """
-    configs = [variant.experiment for variant in variants]
+    configs = [*(variant.experiment for variant in variants), tuning]
     path = Path(distributed.broadcast_from_process0(lambda: str(new_folder(name, dir))))
     distributed.assert_equal_across_processes("variants", {"variants": [vars(v) for v in variants]})
 
@@ -302,13 +314,13 @@ def tune_variant(study: Study, variant: Variant, datasets: DatasetCache) -> Stud
     """Tune a variant, or resume its tuning; return the study with its chosen values, or failed."""
     from tlite.runs.tune import tune_experiment
 
+    folder = study.folder / "tuning" / variant.run
     with allow_code(study.folder / CODE):
         experiment = variant.config().with_paths(moved=True)
-    try:
-        folder = study.folder / "tuning" / variant.run
-        tuned, warnings = tune_experiment(experiment, study.tuning or {}, folder, datasets)
-    except RunFailed as error:
-        return study.changed(variant.name, failed=str(error))
+        try:
+            tuned, warnings = tune_experiment(experiment, study.tuning or {}, folder, datasets)
+        except RunFailed as error:
+            return study.changed(variant.name, failed=str(error))
     study = study.changed(variant.name, tuned=tuned, tuning_warnings=tuple(warnings))
     if distributed.is_process0():
         study.write()

@@ -177,7 +177,7 @@ class TranslatorRun(ExamplesRun):
         pairs, ensemble = list(self.examples(split)), self.ensemble_name(replica)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        batches = run.batches(pairs)
+        split, batches = self.table or split, run.batches(pairs)
         loss = validate(self.trainer, parameters, batches)["loss"].mean()
         print(f"{split} loss {loss:.4f}, {len(pairs):,} sentences")
         if ensemble:

@@ -327,8 +327,9 @@ class TrialTrainer:
             start = time.monotonic()
             if failure := self.train_trial(trial, step):
                 failures[trial.name] = failure
-            self.seconds += time.monotonic() - start
-            self.steps += step - before
+            elif trial.name in self.runs:  # it was trained here
+                self.seconds += time.monotonic() - start
+                self.steps += step - before
         return failures
 
     def time_left(self, steps: int, rung: int) -> str:
@@ -471,7 +472,7 @@ def print_result(tuning: Tuning, ledger: Sequence[dict]) -> None:
         state = "kept" if line["kept"] else f"dropped ({line['reason']})"
         state = "best" if best and trial == best["trial"] else state
         losses = line["loss"] and spread(np.array(line["loss"]), ".4f")
-        rows.append((trial, f"{line['step']:,}", losses or "not finite", state))
+        rows.append((trial, f"{line['step']:,}", losses or "\N{EN DASH}", state))
     print()
     show_columns(rows)
     steps, everything = sum(line["step"] for line in last.values()), len(last) * tuning.rungs[-1]
