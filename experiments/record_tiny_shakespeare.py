@@ -1,12 +1,12 @@
 """Tiny Shakespeare with nanoGPT's parameters and tokens (2,000 steps of 12 x 64), five seeds.
 
-Beside tiny_shakespeare.py: Muon, rotary positions, normed queries and keys, squared ReLU, short
-convolutions, and output layers that begin at 0. 799,360 parameters.
+Differences from tiny_shakespeare.py: Muon, rotary positions, normed queries and keys, squared
+ReLU, short convolutions, and output layers that begin at 0. 799,360 parameters.
 
 command   make record-tiny-shakespeare   (five seeds)
-time      14 min for the five, of a machine shared with other work
-result    validation loss 1.5520 +- 0.0031, all together (--replica all) 1.4854 (tlite 0.2.0,
-          with value residuals: 1.5523 +- 0.0052); `tiny_shakespeare` 1.8161
+time      14 min for all five seeds, on a machine shared with other work
+result    validation loss 1.5520 (SD 0.0031), ensemble (--replica all) 1.4854;
+          with value residuals (tlite 0.2.0) 1.5523 (SD 0.0052); `tiny_shakespeare` 1.8161
 """
 
 from dataclasses import dataclass

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -36,8 +37,13 @@ ROOT = Path(__file__).parents[2]
 PARTS = "all", *TRAINING, "profile", *WORK, "start"
 PROFILED = TRAINING["10.8M"], TRAINING["0.8M-context-512"]
 MAX_LOSS_DIFFERENCE = 0.01
-# Contenders share a GPU. Without a filter, the last line of JAX's traceback is the error.
-ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_TRACEBACK_FILTERING": "off"}
+# Contenders share one GPU, and compile anew. Unfiltered, JAX's last line is the error.
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0],
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "JAX_TRACEBACK_FILTERING": "off",
+}
 PYTORCH = {
     "PyTorch eager": {"compile": False, "bf16": False},
     "PyTorch compile": {"compile": True, "bf16": False},
@@ -226,6 +232,7 @@ def time_first_step(num_rounds: int) -> dict[str, float]:
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"XDG_CACHE_HOME": f"{folder}/cache"}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         for index in range(1 + num_rounds):  # the first has an empty compilation cache
             run = Path(folder) / f"run{index}"
             command = [sys.executable, "-m", "tlite", "train", "demo", "--run", str(run)]
@@ -260,14 +267,15 @@ class Options:
     """Folder of the JSON file."""
 
 
-def run(options: Options) -> dict:
-    """Run the chosen parts and return their results."""
+def run(options: Options, results: dict) -> None:
+    """Run the chosen parts, and add the results of each to `results`."""
     peaks, backend = measure_peaks()
     settings = TRAINING.values() if backend == "gpu" else CPU_TRAINING
     if options.only != "all":
         settings = [s for s in TRAINING.values() if s.name == options.only]
-    results: dict = {"peaks": peaks}
-    results["training"] = {s.name: time_training(s, options.rounds, peaks) for s in settings}
+    results |= {"peaks": peaks, "training": {}}
+    for setting in settings:
+        results["training"][setting.name] = time_training(setting, options.rounds, peaks)
     for part, works in WORK.items():
         if options.only in ("all", part):
             rounds = options.generation_rounds
@@ -280,20 +288,23 @@ def run(options: Options) -> dict:
         }
     if options.only in ("all", "start"):
         results["first_step_seconds"] = time_first_step(options.generation_rounds)
-    return results
 
 
 def main() -> int:
     options = tyro.cli(Options)
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
+    machine = platform.processor() or platform.machine()
+    versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "torch", "transformers"))
+    print(f"{machine}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}")
+    results: dict = {}
     try:
-        results = run(options)
+        run(options, results)
     except UserError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    options.folder.mkdir(parents=True, exist_ok=True)
-    (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
-    print(f"\nsaved in {options.folder}")
+    finally:  # also what was measured before an error
+        options.folder.mkdir(parents=True, exist_ok=True)
+        (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
+        print(f"\nsaved in {options.folder}")
     return 0
 
 

@@ -28,7 +28,7 @@ def tlite(options: dict) -> None:
 
     from tlite import functional as F
     from tlite.decoding import generate
-    from tlite.decoding.generate import plan_chunks
+    from tlite.decoding.generate import _cache_budget, plan_chunks
     from tlite.distributed.devices import prepare_devices
     from tlite.models import (
         Attention,
@@ -57,7 +57,8 @@ def tlite(options: dict) -> None:
         sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
         for tree in (model, jax.eval_shape(lambda: model.empty_caches(samples, capacity=1)))
     )
-    chunks = plan_chunks(length, new_tokens, config.context)
+    budget = _cache_budget(model, (samples,))
+    chunks = plan_chunks(length, new_tokens, config.context, budget=budget)
     cached_tokens = sum(chunk.count * chunk.capacity for chunk in chunks)
     time_calls(
         count_parameters(model),

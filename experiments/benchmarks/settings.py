@@ -50,7 +50,7 @@ class Setting:
         return flops_of_generator(self.config())
 
     def load_tokens(self) -> Int[np.ndarray, "N"]:
-        text = BuiltinText().load()
+        text = BuiltinText().load()  # its number of characters depends on the version of Python
         return CharTokenizer(text).encode(text) % self.vocabulary_size
 
     def make_trainer(self, precision: str = "float32") -> Trainer:

@@ -83,10 +83,12 @@ def prepare(text: str) -> str:
 
 def plays(text: str) -> list[str]:
     """Return the plays in a Gutenberg text, one string each, as `prepare` joins them."""
-    return [play for work in _works(_plain_characters(text)) if (play := _play(work))]
+    return [
+        play for work in _split_works(_to_plain_characters(text)) if (play := _extract_play(work))
+    ]
 
 
-def _plain_characters(text: str) -> str:
+def _to_plain_characters(text: str) -> str:
     """Replace letters, quotes, dashes and spaces by plain ones; digits stay."""
     text = re.sub(r"\r\n?|\u2028|\u2029|\f|\v", "\n", text.replace("\ufeff", ""))
     for ligature, letters in (("Æ", "Ae"), ("Œ", "Oe")):
@@ -98,13 +100,13 @@ def _plain_characters(text: str) -> str:
     return re.sub(r"<<.*?>>", "", text, flags=re.S)
 
 
-def _works(text: str) -> Iterator[list[str]]:
-    """Yield the lines of each work, without the title; persons or contents start a new one."""
+def _split_works(text: str) -> Iterator[list[str]]:
+    """Yield the lines of each work; a title, a list of persons or contents starts a new one."""
     text = text[max((m.end() for m in _HEADER.finditer(text)), default=0) :]
     if footer := _FOOTER.search(text):
         text = text[: footer.start()]
     lines = [line.rstrip() for line in text.split("\n")]
-    starts = _title_lines(lines)
+    starts = _find_title_lines(lines)
     starts += [i for i, line in enumerate(lines) if _CONTENTS.match(line) or _PERSONS.match(line)]
     for start, end in pairwise([0, *sorted(starts), len(lines)]):
         contents = _CONTENTS.match(lines[start]) and end < len(lines) and _PERSONS.match(lines[end])
@@ -112,7 +114,7 @@ def _works(text: str) -> Iterator[list[str]]:
             yield lines[start:end]
 
 
-def _title_lines(lines: list[str]) -> list[int]:
+def _find_title_lines(lines: list[str]) -> list[int]:
     """Return the lines at which the works of the global contents begin; [] for a single play."""
     bare = [line.strip(" :;") for line in lines]
     first = next((i + 1 for i, line in enumerate(lines) if _CONTENTS.match(line)), len(lines))
@@ -135,7 +137,7 @@ def _title_lines(lines: list[str]) -> list[int]:
     return found
 
 
-def _play(lines: list[str]) -> str:
+def _extract_play(lines: list[str]) -> str:
     """Return the spoken text and stage directions of one play; "" if there is none."""
     end = next((i for i, line in enumerate(lines) if _FINIS.match(line)), len(lines))
     lines = lines[:end]
@@ -146,12 +148,12 @@ def _play(lines: list[str]) -> str:
     before = max((i for i in acts if i < start), default=-1)
     parts = (i for i in range(before + 1, start) if _PART.match(lines[i]))
     lines = [_ordinal(line) for line in lines[next(parts, start) :]]
-    layout = _layout(lines)
+    layout = _detect_layout(lines)
     if not layout.labels:
         return ""
     if layout.inline:
         lines = _unfold(lines, layout)
-        layout = _layout(lines)
+        layout = _detect_layout(lines)
     return _tidy(_convert(lines, layout))
 
 
@@ -163,9 +165,9 @@ def _ordinal(line: str) -> str:
     return re.sub(r"^( *)\d+\. +(?=[A-Z])", r"\1", line)
 
 
-def _layout(lines: list[str]) -> Layout:
+def _detect_layout(lines: list[str]) -> Layout:
     """Return the layout of most labels of the play."""
-    spoken = [m for line in lines if not _heading(line) and (m := _SPEECH.match(line))]
+    spoken = [m for line in lines if not _is_heading(line) and (m := _SPEECH.match(line))]
     inline = sum(bool(m[3]) for m in spoken) * 2 > len(spoken)
     spoken = [m for m in spoken if bool(m[3]) == inline]
     indents = Counter(len(m[1]) for m in spoken)
@@ -173,7 +175,7 @@ def _layout(lines: list[str]) -> Layout:
     return Layout(indent, frozenset(m[2] for m in spoken if len(m[1]) == indent), inline)
 
 
-def _heading(line: str) -> bool:
+def _is_heading(line: str) -> bool:
     return bool(_ACT.match(line) or _SCENE.match(line) or _FIELD.match(line))
 
 
@@ -207,14 +209,14 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
             yield ""
             continue
         part = _PART.match(line) if layout.inline or not following else None
-        if part or _heading(line):
+        if part or _is_heading(line):
             due = part[1] if part and part[1] != "INDUCTION" else ""
             scene = _SCENE.match(line)
             heading, place = True, bool(scene and not scene[1])
             yield ""
             continue
-        speech = _speech(line, last, following, layout)
-        stage = _direction(line, direction, in_bracket, layout)
+        speech = _match_speech(line, last, following, layout)
+        stage = _is_stage_direction(line, direction, in_bracket, layout)
         if (heading or place) and not speech and not _STAGE.match(text):
             heading, place = True, False
             if due and (name := text.split()[-1]) in layout.labels:  # "Spoken by PROSPERO"
@@ -245,7 +247,7 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
             yield from ("", tail)
 
 
-def _speech(line: str, last: str, following: str, layout: Layout) -> tuple[str, str] | None:
+def _match_speech(line: str, last: str, following: str, layout: Layout) -> tuple[str, str] | None:
     """(label, what follows it on the line) if a speech begins here."""
     indent = len(line) - len(line.lstrip())
     if indent > layout.indent + 2:
@@ -270,7 +272,7 @@ def _speech(line: str, last: str, following: str, layout: Layout) -> tuple[str, 
     return (text.upper(), "") if alone and not last and following else None
 
 
-def _direction(line: str, direction: bool, in_bracket: bool, layout: Layout) -> bool:
+def _is_stage_direction(line: str, direction: bool, in_bracket: bool, layout: Layout) -> bool:
     """True if the line is a stage direction, or continues one."""
     indent, text = len(line) - len(line.lstrip()), line.strip()
     if in_bracket or (direction and indent > layout.indent + 9):

@@ -23,10 +23,13 @@ import jax
 print(jax.device_count(), jax.config.jax_compilation_cache_dir)
 """
 USER_SETTINGS = {"JAX_NUM_CPU_DEVICES": "3", "JAX_COMPILATION_CACHE_DIR": "mine"}
+FLAG = {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
+FLAG |= {"JAX_COMPILATION_CACHE_DIR": "mine"}
 
 
 @pytest.mark.parametrize(
-    ("jax_import", "settings"), [("before", {}), ("after", {}), ("before", USER_SETTINGS)]
+    ("jax_import", "settings"),
+    [("before", {}), ("after", {}), ("before", USER_SETTINGS), ("after", FLAG)],
 )
 def test_every_core_is_a_device_unless_set(tmp_path, jax_import, settings):
     environment = {k: v for k, v in os.environ.items() if "JAX" not in k and "XLA" not in k}

@@ -83,6 +83,7 @@ JOBS = [
     ({}, None),
     ({name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")}, None),  # a shell in a job
     (SLURM | {"SLURM_NTASKS": "1"}, None),
+    (SLURM | {"SLURM_STEP_NUM_TASKS": "1"}, None),
     (MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
 ]
 
@@ -135,6 +136,7 @@ DEVICES = [
     (MPI, None),
     (SLURM | {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
     (SLURM | {"CUDA_VISIBLE_DEVICES": "3"}, []),
+    (SLURM | {"CUDA_VISIBLE_DEVICES": "MIG-5c6e"}, []),
     (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, []),
     (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, []),
 ]

@@ -123,7 +123,7 @@ def test_each_process_gets_its_own_gpus(monkeypatch):
     monkeypatch.setattr(launch, "visible_gpus", lambda: ["0", "1", "5", "7"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in devices(4)] == ["0", "1", "5", "7"]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in devices(2, 2)] == ["0,1", "5,7"]
-    with pytest.raises(UserError, match="3 processes with 2 each need 6 GPUs, and there are 4"):
+    with pytest.raises(UserError, match="3 processes with 2 each need 6 GPUs, and 4 can be used"):
         devices(3, 2)
 
 
@@ -132,8 +132,9 @@ def test_visible_gpus_are_those_that_jax_sees(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     assert visible_gpus() == ["2", "3"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert visible_gpus() == []
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert visible_gpus() == []
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     assert visible_gpus() == []

@@ -2,7 +2,7 @@
 
 Every process runs the same program on its own devices. They exchange small JSON values through
 JAX's coordination service in process 0, which also watches their heartbeats. A single process joins
-no group, and then nothing here imports JAX. If a process fails, JAX ends the others, at the latest
+no group. If a process fails, JAX ends the others, at the latest
 when its heartbeat is missed; `tlite launch` ends them sooner.
 """
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 LOST = "another process of this run may have ended"
 CLUSTERS, TPU_CLUSTERS = ("slurm", "ompi"), ("gketpu", "gcetpu")
+NO_GPU = "", "-1", "NoDevFiles"
+"""Names in CUDA_VISIBLE_DEVICES that hide the GPUs after them."""
 """JAX's names of the clusters that are detected. An indexed job of Kubernetes is not one of them:
 most are sweeps of independent pods."""
 MPI = "OMPI_COMM_WORLD_"
@@ -251,7 +253,9 @@ def detect_cluster() -> str | None:
     from jax._src.clusters import ClusterEnv
 
     may_use_tpu = not {"", "tpu"}.isdisjoint(os.environ.get("JAX_PLATFORMS", "").split(","))
-    names = CLUSTERS + TPU_CLUSTERS if may_use_tpu else CLUSTERS
+    names = {*CLUSTERS, *TPU_CLUSTERS} if may_use_tpu else {*CLUSTERS}
+    if os.environ.get("SLURM_STEP_NUM_TASKS") == "1":  # the shell of an allocation of several
+        names -= {"slurm"}
     for cluster in ClusterEnv._cluster_types:
         if cluster.name in names and cluster.is_env_present() and cluster.get_process_count() > 1:
             return cluster.name
@@ -265,7 +269,8 @@ def local_devices() -> list[int] | None:
     None selects one GPU, by the process's number on its machine.
     """
     tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
-    has_one_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # numbers, or GPU-... or MIG-...
+    has_one_gpu = visible not in NO_GPU and "," not in visible
     return [] if has_one_gpu or tasks == "1" or tasks.startswith("1(") else None
 
 

@@ -28,6 +28,8 @@ def prepare_devices() -> None:
         "jax_compilation_cache_dir": str(compiled),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        del settings["jax_num_cpu_devices"]
     for name, value in settings.items():
         if name.upper() in os.environ:
             continue

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import itertools
 import math
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tlite.distributed import Signals
+from tlite.distributed import NO_GPU, Signals
 from tlite.distributed.devices import num_cores
 from tlite.errors import LAUNCHED, UserError, command
 
@@ -47,8 +48,8 @@ def devices(processes: int, each: int | None = None) -> list[dict[str, str]]:
     each = each or 1
     if processes * each > len(gpus):
         raise UserError(
-            f"{processes} processes with {each} each need {processes * each} GPUs, and there are "
-            f"{len(gpus)} (on the CPU: JAX_PLATFORMS=cpu)"
+            f"{processes} processes with {each} each need {processes * each} GPUs, and "
+            f"{len(gpus)} can be used (on the CPU: JAX_PLATFORMS=cpu)"
         )
     shares = [gpus[i * each : (i + 1) * each] for i in range(processes)]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
@@ -61,7 +62,8 @@ def visible_gpus() -> list[str]:
     if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         return []
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+        names = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+        return [*itertools.takewhile(lambda name: name not in NO_GPU, names)]
     names = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia*"))
     return sorted((name for name in names if name.isdecimal()), key=int)
 
