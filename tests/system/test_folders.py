@@ -360,7 +360,7 @@ def test_is_pretrained(tmp_path, monkeypatch):
 
 def test_local_folder(tmp_path, monkeypatch):
     assert local_folder(tmp_path) == tmp_path
-    with pytest.raises(UserError, match=r"there is no folder nowhere$"):
+    with pytest.raises(UserError, match=r"there is no folder nowhere;"):
         local_folder("nowhere")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(UserError, match="the Hugging Face hub gave no model of this name"):

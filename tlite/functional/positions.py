@@ -18,7 +18,7 @@ def sinusoidal_positions(
     """
     angles = jnp.arange(length)[:, None] / base ** (jnp.arange(0, dim, 2) / dim)
     pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-2 if split else -1)
-    return pairs.reshape(length, -1)[:, :dim]  # an odd width ends with a sine
+    return pairs.reshape(length, -1)[:, :dim]  # an odd width lacks the last cosine
 
 
 def check_length(length: int, limit: int, name: str) -> None:
@@ -118,7 +118,7 @@ def yarn_frequencies(
 
 
 def yarn_attention_factor(factor: float, attention_factor: float | None = None) -> Float[Array, ""]:
-    """Factor of rotated queries and keys, 0.1 ln(factor) + 1 unless given (Peng et al. 2023)."""
+    """Factor of rotated queries and keys; None: 0.1 ln(factor) + 1 (Peng et al. 2023)."""
     return jnp.asarray(attention_factor or 0.1 * math.log(max(factor, 1)) + 1)
 
 

@@ -104,8 +104,8 @@ class Program(Loader):
             _programs[self.name] = self
 
     @functools.cached_property
-    def imported_sources(self) -> dict[str, RecordedSource]:
-        """What the files define, to compare it with modules that Python has imported."""
+    def recorded_sources(self) -> dict[str, RecordedSource]:
+        """Definitions in the files, to compare with modules that Python has imported."""
         return {file: RecordedSource(source.content) for file, source in self.sources.items()}
 
     def execute(self) -> ModuleType:
@@ -191,8 +191,8 @@ def _read_sources(
         while unread:
             file, path = unread.popitem()
             if file not in sources:
-                is_given = content is not None and file == main
-                sources[file] = Source(content if is_given else path.read_bytes(), path, path)
+                in_memory = content is not None and file == main
+                sources[file] = Source(content if in_memory else path.read_bytes(), path, path)
                 tree = ast.parse(sources[file].content, str(path.resolve()))
                 unread.update(_find_imports(tree, file.split("/")[:-1], folders))
     except OSError as error:
@@ -348,7 +348,7 @@ def _program_of(module: ModuleType, file: Path, function: Callable) -> Program:
 def _find_change(program: Program, function: Callable) -> str:
     """Describe the first difference between an imported function's dependencies and the source."""
     modules = []
-    for file, source in program.imported_sources.items():
+    for file, source in program.recorded_sources.items():
         name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         module = program.module if file == program.file else sys.modules.get(name)
         # Another loader may change the code: that of pytest, jaxtyping or beartype.

@@ -82,7 +82,7 @@ def find_change(function: Any, modules: Iterable[tuple[ModuleType, RecordedSourc
 
 
 def _is_recorded(function: FunctionType, source: RecordedSource) -> bool:
-    """False if the source defines a function of this name otherwise."""
+    """Return False if the source defines a function of this name differently."""
     name = function.__code__.co_qualname
     codes = source.codes.get(name, [function.__code__])
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
