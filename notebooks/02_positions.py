@@ -200,8 +200,9 @@ plt.show()
 # ## Exercise
 #
 # `rotary_angles` takes the 10,000 of $\theta_i$ as its argument `base`. Change it to 500,000 (Llama
-# 3 has that) in the last figure's two calls. How many of the `dim // 2` pairs finish a turn within
-# `length` positions, before and after? Compute it from $2\pi / \theta_i < L$, then count.
+# 3 has that) in the three calls of the last figure's cell. How many of the `dim // 2` pairs finish
+# a turn within `length` positions, before and after? Compute it from $2\pi / \theta_i < L$, then
+# count.
 #
 # ## Solution
 #

@@ -60,8 +60,8 @@ expected = standard * learned.scale + learned.bias
 compare(expected, F.layer_norm(learned, x))
 
 # %% [markdown]
-# RMS norm leaves the mean alone: $y = x / \sqrt{\mathrm{mean}(x^2) + \epsilon} \odot g$ (Zhang and
-# Sennrich 2019, eq. 4). On a vector of mean 0 it is layer norm.
+# RMS norm does not subtract the mean: $y = x / \sqrt{\mathrm{mean}(x^2) + \epsilon} \odot g$ (Zhang
+# and Sennrich 2019, eq. 4). On a vector of mean 0 it is layer norm.
 
 # %%
 centred = x - x.mean(-1, keepdims=True)

@@ -140,7 +140,8 @@ def feed_forward_backward(saved, gradient):
 
 x = normal(2, 3, 4).at[0, 0].set(0)
 y, pull = jax.vjp(jax.nn.relu, x)
-agree(relu_backward(y, x), *pull(x))
+ones = jnp.ones_like(y)  # not 0 where x is
+agree(relu_backward(y, ones), *pull(ones))
 
 # %% [markdown]
 # The library's functions pass their intermediate values to `tap`, so that the forward pass can
@@ -511,7 +512,7 @@ plt.show()
 # | the two products of attention | $dA = dY B^\top$, $dB = A^\top dY$ | `matmul_backward` |
 # | `linear` | $dX = dY W^\top$, $dW = X^\top dY$, $db = \sum_n dY_n$ | `linear_backward` |
 # | `feed_forward`: its ReLU | $dx = dy\,[y > 0]$ | `relu_backward` |
-# | `feed_forward` | the three above, last one first | `feed_forward_backward` |
+# | `feed_forward` | linear, ReLU, linear; the last one first | `feed_forward_backward` |
 # | the softmax of attention | $dz = w \odot (dw - \sum_r w_r dw_r)$ | `softmax_backward` |
 # | `scaled_dot_product_attention` | $dV$, $dQ$, $dK$ | `attention_backward` |
 # | `multi_head_attention` | split and merge change places | `multi_head_attention_backward` |

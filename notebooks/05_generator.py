@@ -44,7 +44,7 @@ text = BuiltinText().load()[:200_000]
 tokenizer = CharTokenizer(text)
 training, held_out = split_tokens(tokenizer.encode(text), 0.05)
 training = jnp.asarray(training)
-print(f"{len(training):,} characters to learn from, {len(tokenizer)} different ones")
+print(f"{len(training):,} characters to learn from, {len(set(text))} different ones")
 print(text[:300])
 
 # %% [markdown]

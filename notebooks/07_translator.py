@@ -104,8 +104,8 @@ print(f"largest difference {jnp.abs(by_library - y).max():.0e}")
 #
 # The decoder reads the target up to each token and predicts the next one, at all positions at once.
 # The learning rate rises for 60 steps, then falls with the inverse square root of the step (eq. 3).
-# Each target has probability $1 - \epsilon$, and $\epsilon = 0.1$ is spread over all tokens
-# (section 5.4).
+# A share $\epsilon = 0.1$ of each target's probability is spread evenly over all $V$ tokens; the
+# right one keeps $1 - \epsilon + \epsilon / V$ (section 5.4).
 
 
 # %%

@@ -20,8 +20,8 @@
 # first round; from then on the next token is the one that followed the last time. One head cannot
 # find it: "what came after the earlier copy of this token" takes two steps. A head of the first
 # block writes into each position which token came before it; a head of the second block attends to
-# the positions where that is the present token, and copies the token that stands there. That
-# pair is an *induction head* (Olsson et al. 2022). We watch it appear, and take it out.
+# the positions where that is the present token, and copies the token that stands there. The second
+# of the two is an *induction head* (Olsson et al. 2022). We watch it appear, and take it out.
 
 # %%
 import dataclasses

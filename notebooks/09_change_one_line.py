@@ -217,20 +217,22 @@ axis.grid(alpha=0.3)
 plt.show()
 
 # %% [markdown]
-# ALiBi is better: without it this model has no information about positions. The interval of descent
-# by signs excludes 0, too, and yet the difference is not significant: of six intervals one may well
-# exclude 0 by chance, which Holm's correction of the $p$-values takes into account. The interval of
-# the other initial values is wide, because their seeds are not paired with those of the unchanged
-# model: seed $i$ draws other numbers. That the other changes make no significant difference does
-# not mean that they make none: three seeds show large effects only. And these are models after 300
-# steps, whose loss is above the 2.067 of a prediction from the last character alone
-# ([notebook 10](10_a_study.ipynb)): the table says nothing about the end of a longer training.
+# ALiBi is better: without it this block sees which characters came before, but not in which order.
+# The interval of descent by signs excludes 0, too, and yet the difference is not significant: of
+# six intervals one may well exclude 0 by chance, which Holm's correction of the $p$-values takes
+# into account. The seeds of "temperature" and of the other initial values are not paired with those
+# of the unchanged model: seed $i$ draws other numbers. That the other changes make no significant
+# difference does not mean that they make none: three seeds show large effects only. And these are
+# models after 300 steps, whose loss is above the 2.067 of a prediction from the last character
+# alone ([notebook 10](10_a_study.ipynb)): the table says nothing about the end of a longer
+# training.
 #
-# A run records each function: a file with its cell, and with the functions, plain values (here
-# `STEPS` and `WIDTH`) and imports that it uses. So a run can be resumed, loaded and inspected when
-# the notebook is closed. What can't be written into a file is an error before the run: a lambda, or
-# an array of the notebook. A run may come from anyone, so its code is executed only if you have
-# trained with it yourself, or add `--trust` (in Python `trust=True`).
+# A run records each function: a file with its definition, and with the functions, plain values
+# (here `STEPS` and `WIDTH`) and imports that it uses. So a run can be resumed, loaded and inspected
+# when the notebook is closed. What can't be written into a file is an error before the run: a
+# lambda in place of the function (`init_params` may be one), or an array of the notebook. A run may
+# come from anyone, so its code is executed only if you have trained with it yourself, or add
+# `--trust` (in Python `trust=True`).
 
 # %% [markdown]
 # ## What the functions do in the trained models

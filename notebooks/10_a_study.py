@@ -219,8 +219,8 @@ print(f"sequential, {STEPS} and {2 * STEPS} steps: {final[0]:.3f} and {final[1]:
 # With both numbers of steps the parallel block is worse, by several times the smallest effect of
 # interest, and both models are far below the loss of the last character alone. By the rule that
 # settles it: the answer is the same with twice as many steps, although the losses still fall. The
-# right figure shows why the rule asks for that. After 200 steps the parallel block was *better*; a
-# study of 200 steps would have ended with the opposite conclusion.
+# right figure shows why the rule asks for that. After 200 steps the parallel block was *better*,
+# by its interval over seeds: who stops there may conclude the opposite.
 #
 # What the study does not say:
 #

@@ -153,10 +153,9 @@ for name, value, resampled in zip(law._fields, law, laws, strict=True):
     print(f"{name:>5} = {value:8.4g}, from {lower:.4g} to {upper:.4g}")
 
 # %% [markdown]
-# The intervals are wide: $E$ and $A / N^\alpha$ can stand in for each other where $N$ spans little
-# more than a factor of ten. What they give *together* is known much better. Here is the size that
-# the fit has not seen. Its band holds both what the resampled laws say and how far single runs lie
-# from their law.
+# The intervals are wide: $E$ and $A / N^\alpha$ can stand in for each other where $N$ spans about
+# a factor of ten. What they give *together* is known much better. Here is the size that the fit has
+# not seen. The band covers two errors: of the fitted law, and of a single run around its law.
 
 # %%
 drawn = interval(predictions(runs, law, laws, largest.parameters, largest.tokens))
@@ -222,7 +221,7 @@ print(f"N* grows as C^{exponent:.2f}, 95 % interval {ends[0, 0]:.2f} to {ends[1,
 # %% [markdown]
 # ## What the law can decide, and what it can't
 #
-# The law is a fit with an interval, so each question has one, too. Here are three: the loss of
+# The law is a fit with an interval, and so are most answers. Here are three: the loss of
 # this budget at its best size, the loss if the size is wrong by a factor of 3 in either direction,
 # and the best size itself, for this budget and for 100 times as much.
 
@@ -242,8 +241,8 @@ for budget in (flops, 100 * flops):
 # that the size need not be exact: near the optimum the loss is flat. It can't decide how the hour
 # should be spent. The interval of the exponent includes nearly everything from "mostly more text"
 # to "mostly more parameters", and it leaves the best size open, the more so the further the budget
-# is from those measured. Advice needs sizes and budgets over two orders of magnitude, as in
-# [RESULTS](../experiments/RESULTS.md#a-scaling-law).
+# is from those measured. Advice needs a wider grid: that of
+# [RESULTS](../experiments/RESULTS.md#a-scaling-law) spans a factor of 27 in size.
 
 # %% [markdown]
 # ## What counts as a parameter
@@ -298,6 +297,7 @@ print(f"predicted {predicted:.3f}, from {low:.3f} to {high:.3f}; measured {measu
 
 # %% [markdown]
 # 1. They are not worse here, but better: so short a training gains more from a higher learning
-#    rate than from its decay. All five numbers move, and the exponent of $N^*$ halves: the law is
-#    one of models *as they are trained*.
+#    rate than from its decay. All five numbers move, most of all $A$, and then $\alpha$.
+#    The exponent of $N^*$ halves, so that this law would have you spend more of the hour on text
+#    and less on size: a law describes models together with their schedule.
 # 2. The prediction is as good as that of the larger size: its interval holds the measured loss.

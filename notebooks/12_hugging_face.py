@@ -136,7 +136,8 @@ print(*tap_names(model)[:12], "...", tap_names(model)[-1], sep="\n")
 
 # %%
 HALF, BATCH = 16, 8
-twice = repeated_tokens(jax.random.key(1), HALF, min(config.vocabulary_size, len(tokenizer)), BATCH)
+known = len(tokenizer) if PUBLISHED else len(LETTERS)  # not the symbol for unknown characters
+twice = repeated_tokens(jax.random.key(1), HALF, min(config.vocabulary_size, known), BATCH)
 scores = jax.device_get(jax.jit(score_attention_patterns)(model, twice))
 for name in ("previous", "induction"):
     plot_heads(scores[name], f"{name} score")
@@ -243,9 +244,9 @@ print(f"largest difference {difference:.0e}")
 #
 # ## Solution
 #
-# The copying heads compare with what the earlier head has written, so without it they can't find
-# the token after the copy either: the loss of the second round rises in this case, too. How far
-# depends on how many heads share the work.
+# Not as much. The copying heads compare with what the earlier head has written, so without it they
+# find the token after the copy less often: the loss of the second round rises in this case, too,
+# but less. How far depends on how many heads share the work.
 
 # %%
 chosen = jnp.arange(config.num_heads) == first_head
