@@ -31,7 +31,9 @@ import optax
 
 from tlite import functional as F
 from tlite.data import BuiltinText, contiguous_windows, sample_windows, split_tokens
+from tlite.models import Attention, GeneratorConfig, count_parameters
 from tlite.text import CharTokenizer
+from tlite.training import Trainer, TrainingConfig, generator_task
 
 # %% [markdown]
 # ## The text
@@ -225,9 +227,37 @@ for temperature in (0.5, 1.0):
     print(f"\n--- temperature {temperature}\n{sample[context:]}")
 
 # %% [markdown]
-# What is missing for serious work is around these lines, not in them: `tlite.training` trains many
-# seeds side by side and resumes after a kill, and `tlite.decoding.generate` caches the keys and
-# values of earlier characters instead of computing the window again for each new one.
+# ## The same by the library
+#
+# A *config* names sizes and components of a model. A *task* holds the functions that training
+# calls: initial parameters, the batch of a step, the loss. A `Trainer` compiles the loop above, for
+# several seeds side by side. The initial values are other ones, so the losses differ a little.
+
+# %%
+config = GeneratorConfig(
+    len(tokenizer),
+    context,
+    width=width,
+    num_heads=num_heads,
+    num_blocks=num_blocks,
+    attention=Attention(qkv_bias=True),
+    block="pre_norm",
+    dropout=0.0,
+)
+settings = TrainingConfig(
+    steps=num_steps, batch_size=batch_size, learning_rate=5e-3, schedule="cosine"
+)
+trainer = Trainer(generator_task(config), settings, training)
+trained, history = trainer.train(trainer.init(), 0, num_steps)  # from step 0, so many steps
+(model,) = trainer.models(trained.parameters)  # one, as there is one seed
+total, count = jax.jit(lambda model: F.cross_entropy(model(windows[0]), *windows[1:]))(model)
+print(f"{count_parameters(model):,} parameters, held-out loss {total / count:.2f}; ", end="")
+print(f"by hand {final:.2f}")
+
+# %% [markdown]
+# An *experiment* adds where the text comes from, and its *run* a folder with checkpoints, so that
+# it resumes after a kill ([notebook 9](09_change_one_line.ipynb)). `tlite.decoding.generate` caches
+# the keys and values of earlier characters instead of computing the window again for each new one.
 
 # %% [markdown]
 # ## Exercise

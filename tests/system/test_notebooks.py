@@ -68,6 +68,7 @@ CLAIMS = {
     "05_generator": [
         "not changed[:20].any() and changed[20:].all()",
         "final < after_one",
+        "abs(total / count - final) < 0.1",
         "sample.startswith(tokenizer.decode(prompt))",
         "losses_without[-1] < losses[-1] / 2 and at_last > after_one",
     ],
