@@ -302,9 +302,10 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     finally:  # also what was measured before an error
-        options.folder.mkdir(parents=True, exist_ok=True)
-        (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
-        print(f"\nsaved in {options.folder}")
+        if results:
+            options.folder.mkdir(parents=True, exist_ok=True)
+            (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
+            print(f"\nsaved in {options.folder}")
     return 0
 
 

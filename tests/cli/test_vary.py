@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers.complaints import complaint
 from tests.helpers.lines import read_line
+from tlite.cli.overrides import read_search_space
 from tlite.errors import UserError
 from tlite.models import Learned, Norm, Rotary
 from tlite.runs.experiment_files import load_variants
@@ -77,7 +78,11 @@ def test_an_option_is_varied_once():
         "--vary width 8 16 --vary width 32 64",
         "--vary width 8 16 --vary model.width 4 2",
     ):
-        assert "occurs twice" in complaint(read, line)
+        assert "varied twice" in complaint(read, line)
+    experiment, _ = load_variants("demo")
+    space = [("learning-rate", "1e-4..1e-1")]
+    grid = [("training.learning_rate", "1e-3", "1e-2")]
+    assert "varied twice" in complaint(read_search_space, experiment, space, "--tune-each", grid)
 
 
 def test_a_base_may_be_invalid_if_its_variants_are_valid():

@@ -390,7 +390,7 @@ def test_folders_that_exist_are_errors(tmp_path):
 
 LINE, PLACE = b'{"text": "a"}\n', "the line at byte 14 of a.jsonl"
 FAULTS = [  # a file with a content, or a source with settings, and a part of the error
-    ("a.jsonl", LINE + b'{"text": 3}\n', f"{PLACE} has a int under 'text', not a text"),
+    ("a.jsonl", LINE + b'{"text": 3}\n', f"{PLACE}: the column 'text' has a value of type int"),
     ("a.jsonl", LINE + b'{"body": "a"}\n', f"{PLACE} has no column 'text': it has body"),
     ("a.jsonl", LINE + b"[1]\n", f"{PLACE} is not a JSON object"),
     ("a.jsonl", LINE + b"\xff\n", f"{PLACE} is not JSON"),

@@ -170,7 +170,7 @@ BAD_FILES = [
     ("a.csv", "text,label\n", "the training split has no texts"),
     ("a.tsv", 'text\tlabel\n"open\t1\nb\t2\t3\n', "not a table: line 3 has 3 columns"),
     ("a.txt", "", "no texts"),
-    ("a.txt", "1 a\n\n2 b\n", "row 2 of the training split has the label '', which is not"),
+    ("a.txt", "1 a\nx c\n2 b\n", "row 2 of the training split has the label 'x', which is not"),
     ("a.parquet", "text,label\na,1\n" * 9, "a.parquet is not a complete Parquet file"),
     ("a.xml.gz", "1 a\n", "a.xml.gz has none of the endings that are known: .jsonl, "),
 ]
@@ -399,9 +399,11 @@ def test_small_classes_share_the_validation_rows():
 
 def test_a_label_beside_an_empty_text_alone_is_no_class():
     write("a.csv", [*[("good", "pos"), ("bad", "neg")] * 20, ("", "mixed")])
-    data = LabelledText(path="a.csv").with_columns()
+    write("test.csv", [("good", "pos"), ("", "another")])
+    data = LabelledText(training=("a.csv",), test=("test.csv",)).with_columns()
     assert data.classes == ["neg", "pos"]
     assert sum(len(data.examples(split)) for split in SPLITS) == 41
+    assert [example.label for example in data.examples("test")] == [1, None]
 
 
 def test_a_damaged_saved_dataset_is_an_error():
@@ -424,7 +426,7 @@ def test_cells_that_are_no_text_are_errors():
         rows = datasets.Dataset.from_dict({"text": cells, "label": ["a", "b", "a"] * 3})
         rows.to_parquet("a.parquet")
         for data in (LabelledText(path="a.parquet").with_columns, TextFile("a.parquet").load):
-            assert "under 'text', not a text" in complaint(data)
+            assert "column 'text' has values of type" in complaint(data)
 
 
 def test_a_column_of_another_type_may_stand_beside():

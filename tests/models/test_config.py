@@ -54,7 +54,6 @@ WRONG_TOGETHER = [
         "one head_dim in all blocks",
     ),
     ({"feed_forward": Scaled(mlp_dim=6)}, "Scaled needs init"),
-    ({"embedding": M.Embedding(word_dropout=0.1)}, "word_dropout is for classifiers"),
 ]
 
 

@@ -67,7 +67,7 @@ def test_models_that_have_diverged_are_left_out(capsys):
     arrays = {"a": np.ones((3, 2)), "b": np.array([1, np.nan, 2])}
     kept = finite_models(arrays)
     assert {name: a.tolist() for name, a in kept.items()} == {"a": [[1, 1]] * 2, "b": [1, 2]}
-    assert "leaves out 1 diverged" in capsys.readouterr().err
+    assert "diverged models: 1 of 3" in capsys.readouterr().err
     nothing = {"a": np.full((2, 1), np.inf)}
     assert finite_models(nothing) is nothing
 

@@ -82,7 +82,9 @@ def test_a_user_s_data_is_trained_on_and_resumed(without_type_checks):
     assert Run.create(other, resume="auto").dir.path != run.dir.path
     assert "derive it from one of GeneratorExperiment" in complaint(run_class, BaseExperiment("x"))
     zeros = {"model.attention": Attention(zero_output=True), "training.init": "gpt2"}
-    assert "zero_output" in complaint(Run.create, tlite.override(GENERATOR, zeros))
+    dropped = {"model.embedding.word_dropout": 0.1}
+    for changes, message in ((zeros, "attention.zero_output"), (dropped, "word-dropout")):
+        assert message in complaint(Run.create, tlite.override(GENERATOR, changes))
 
 
 def test_train_of_variants_returns_their_compared_study(base, tmp_path, capsys):

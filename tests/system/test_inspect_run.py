@@ -194,7 +194,7 @@ def test_texts_are_cut_to_the_context_and_not_padded(drawn, tmp_path):
 def test_a_logistic_regression_is_refused(tmp_path):
     data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
     run = Run.create(varied(LOGISTIC, data=data, steps=1), tmp_path / "run").train(report=False)
-    assert "logistic regression has no attention" in complaint(inspect_run, run)
+    assert "has no blocks to draw" in complaint(inspect_run, run)
     assert not (tmp_path / "run" / "inspection").exists()
 
 

@@ -25,6 +25,7 @@ NOT_RUN = {
     "make demo": "takes a minute; its tlite command runs below",
     "make docs": "test_docs.py builds the site",
     "make setup EXTRAS=text": NETWORK,
+    "make setup EXTRAS=notebooks,text": NETWORK,
     "pip install .": f"{NETWORK}; test_package.py installs the wheel",
     'pip install ".[text]"': NETWORK,
     **dict.fromkeys((f"make record-{name}" for name in (

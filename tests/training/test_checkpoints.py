@@ -129,7 +129,7 @@ def test_a_mean_without_one_of_its_checkpoints_is_an_error(saved, capsys):
     flip_a_byte(largest_file(saved / "4" / "parameters"))
     arrays = ABSTRACT["parameters"]
     message = complaint(Checkpoints(saved).load_mean, arrays, [2, 4])
-    assert message.startswith(f"checkpoint 4 in {saved} is damaged or was removed")
+    assert message.startswith(f"checkpoint 4 in {saved} is damaged or missing")
     assert capsys.readouterr().err == ""  # no other checkpoint is used
 
 

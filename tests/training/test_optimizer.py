@@ -246,7 +246,7 @@ def test_groups_have_their_own_rate_decay_and_optimizer():
 
 def test_patterns_of_what_low_rank_freezes_are_an_error():
     config = TrainingConfig(trainable=QUERY, low_rank=LowRank("*.attention.*"))
-    with pytest.raises(ValueError, match="only what low_rank freezes"):
+    with pytest.raises(ValueError, match="which are frozen"):
         check_patterns(config, drawn())
 
 

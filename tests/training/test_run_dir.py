@@ -207,6 +207,7 @@ def test_a_folder_of_runs_means_its_newest_run(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_runs_may_be_called_checkpoints(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
     run = create(tmp_path / "checkpoints" / "run").path
     assert find_run(tmp_path) == run
 

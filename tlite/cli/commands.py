@@ -191,7 +191,7 @@ class Train(CreateOptions):
             raise UserError("--profile is for one run: name one of the variants, --only NAME")
         from tlite.runs import api  # imports what compares the variants
 
-        read_space = partial(read_search_space, first, self.tune_each, "--tune-each")
+        read_space = partial(read_search_space, first, self.tune_each, "--tune-each", self.vary)
         api.train(
             experiments,
             dir=self.run,
@@ -660,7 +660,8 @@ class Compare:
 
         jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with these runs
         settings = dict(vars(self))
-        api.compare(*settings.pop("folders"), **settings)
+        folders = settings.pop("folders")
+        api.compare(*folders, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,10 +127,18 @@ def read_axis(
 
 
 def read_search_space(
-    experiment: Any, vary: Sequence[Sequence[str]], flag: str = "--vary"
+    experiment: Any,
+    vary: Sequence[Sequence[str]],
+    flag: str = "--vary",
+    grid: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
-    """Return the ranges (low, high) and lists of choices of an option by dotted name."""
+    """Return the ranges (low, high) and lists of choices of an option by dotted name.
+
+    Args:
+        grid: the --vary of a study, whose options must be other ones.
+    """
     names, space = option_names(experiment), {}
+    varied = {find_path(axis[0].replace("_", "-"), experiment, names) for axis in grid}
     for option, *words in vary:
         option = option.replace("_", "-")
         path = find_path(option, experiment, names)
@@ -140,7 +148,7 @@ def read_search_space(
                 f"{flag} {option} needs a range or two or more different values, as in {flag} "
                 f"learning-rate 1e-4..1e-1 or {flag} norm layer rms"
             )
-        check_varied_once(path, space, f"{flag} {option}")
+        check_varied_once(path, {*space, *varied}, f"{flag} {option}")
         values = []
         for word in is_range.groups() if is_range else words:
             try:
@@ -155,7 +163,7 @@ def read_search_space(
 def check_varied_once(path: str, varied: Container[str], words: str) -> None:
     """Raise a `UserError` if an option is varied already: only its last values would count."""
     if path in varied:
-        raise UserError(f"{words} occurs twice: name all values of the option in one")
+        raise UserError(f"{words}: this option is varied twice: name all its values once")
 
 
 # Options

@@ -179,8 +179,8 @@ def _interval_notes(
     if not pairs:
         return []
     steps = {step for run, _ in pairs for step in common_steps(run, reference)}
-    where = f"step {max(steps):,}" if len(steps) == 1 else "the last validations"
-    where += " that both runs have" * (len(steps) > 1)
+    shared = "the last validations that both runs have"
+    where = f"step {max(steps):,}" if len(steps) == 1 else shared
     by_example, noun = [d for _, d in pairs if d.examples], _example_noun(reference)
     others = [run.label for run, d in pairs if not d.examples]
     population = population_phrase(noun) if by_example else f"the same {noun}"

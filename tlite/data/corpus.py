@@ -141,7 +141,7 @@ class Corpus:
             )
         manifest = read_manifest(folder)
         for file in (file for split in manifest.splits.values() for file in split.files):
-            if not os.path.lexists(folder / file.name):
+            if not (folder / file.name).exists():
                 raise UserError(f"there is no file {folder / file.name}, which {MANIFEST} names")
             expected = file.tokens * DTYPES[manifest.dtype].itemsize
             if (size := _file_size(folder / file.name)) != expected:

@@ -341,5 +341,5 @@ def _texts(rows: Iterable[tuple[Any, str]], field: str) -> Iterator[str]:
     for value, place in rows:
         if not isinstance(value, str | None):
             kind = type(value).__name__
-            raise UserError(f"{place} has a {kind} under {field!r}, not a text")
+            raise UserError(f"{place}: the column {field!r} has a value of type {kind}, not a text")
         yield value or ""

@@ -135,8 +135,9 @@ class TableData(Config):
             return dataclasses.replace(self, path="", training=(str(find(self.path)),))
         splits = {split: names for split in SPLIT_NAMES if (names := getattr(self, split))}
         if is_saved := is_saved_dataset(self.path):
+            library = import_datasets()
             with dataset_errors(self.path, "all splits"):
-                saved = import_datasets().load_from_disk(self.path)
+                saved = library.load_from_disk(self.path)
             names, folder = list(saved) if isinstance(saved, dict) else ["train"], ""
         else:  # tables that are named by their splits
             names, folder = sorted(n for n in os.listdir(self.path) if is_table(Path(n))), self.path
@@ -301,12 +302,10 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """Return the same data with a class for each value in the training split."""
-        training, validation, values = Counter(), Counter(), dict.fromkeys([""])
-        for split, counter in (("training", training), ("validation", validation)):
-            for text, value in self.rows(split):
-                values[value] = None  # also that of an empty text
-                counter[value] += bool(text.strip())
-        training += Counter()  # without the values of empty texts alone
+        training, validation = (
+            Counter(value for text, value in self.rows(split) if text.strip())
+            for split in ("training", "validation")
+        )
         total, names = sum(training.values()), self._class_names()
         classes = {v: names.get(v, v) for v in sort_labels(filter(None, training))}
         if names:  # a value without a name, such as -1, is not a class
@@ -323,7 +322,7 @@ class LabelledText(TableData):
             )
         counts = [f"{name}: {training[value]:,}" for value, name in classes.items()]
         print(printable(f"training texts of each class: {_shorten(counts)}"))
-        others = dict.fromkeys(value for value in values if value not in classes)
+        others = dict.fromkeys(v for v in ["", *training, *validation] if v not in classes)
         if number := sum(training[value] + validation[value] for value in others):
             unknown = _shorten([*filter(None, others)])
             reason = f" or an unknown one ({unknown})" if unknown else ""
@@ -340,8 +339,12 @@ class LabelledText(TableData):
             features = dataset.features or {}
         elif format_of(path := find(source)) == "parquet":
             with open_parquet(path) as file:
-                schema = file.schema_arrow
-            with contextlib.suppress(ValueError, NotImplementedError):  # a column of another type
+                schema, columns = file.schema_arrow, file.schema_arrow.names
+            # The other columns may have types that `datasets` does not know.
+            others = [i for i, name in enumerate(columns) if name != self.label_column]
+            for index in reversed(others):
+                schema = schema.remove(index)
+            with contextlib.suppress(ValueError, NotImplementedError):
                 features = import_datasets().Features.from_arrow_schema(schema)
         names = getattr(features.get(self.label_column), "names", [])
         return {str(number): name for number, name in enumerate(names)}
@@ -369,15 +372,19 @@ class LabelledText(TableData):
         Lines of a text file begin with a label only if those of the training files do.
         """
         if not self.has_columns(source) and self.has_columns(self.training[0]):
-            return iter(read_lines(find(source), self.encoding))
+            return self._lines(source)
         return (row[0] for row in self._source_rows(source, self.text_column or "text"))
 
     def _source_rows(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
         if self.has_columns(source):
             return self.cells(source, *columns)
-        lines = text_lines(find(source), self.encoding, unlimited=self.stream)
-        parts = (line.rstrip("\r\n").partition(" ") for line in lines)
+        parts = (line.partition(" ") for line in self._lines(source))
         return ((text, value) for value, _, text in parts)
+
+    def _lines(self, source: str) -> Iterator[str]:
+        """Return an iterator over the lines of a file, without their ends."""
+        lines = text_lines(find(source), self.encoding, unlimited=self.stream)
+        return (line.replace("\r\n", "\n").removesuffix("\n") for line in lines)
 
 
 @dataclass(frozen=True)
@@ -391,7 +398,7 @@ class StreamedExamples:
         data, number = self.data, 0
         ids = {name: index for index, name in enumerate(data.classes)}
         for number, (text, value) in enumerate(data.rows(self.split), 1):
-            if value not in data.labels:
+            if text.strip() and value not in data.labels:
                 raise UserError(
                     f"row {number} of the {self.split} split has the label {value!r}, which is not "
                     f"among {', '.join(filter(None, data.labels))}: see --labels"
@@ -404,7 +411,8 @@ class StreamedExamples:
 def _cell_text(value: Any, column: str, place: str) -> str:
     """Return a value of a table as text, "" for null and NaN."""
     if isinstance(value, bytes | list | dict):
-        raise UserError(f"{place} has a {type(value).__name__} under {column!r}, not a text")
+        kind = type(value).__name__
+        raise UserError(f"{place}: the column {column!r} has values of type {kind}, not texts")
     return "" if value is None or value != value else str(value)
 
 

@@ -22,7 +22,7 @@ from tlite.data.reading import (
     suffix_of,
     text_lines,
 )
-from tlite.errors import UserError, needs_extra, printable
+from tlite.errors import UserError, first_line, needs_extra, printable
 
 Row = TypeVar("Row")
 SAVED_FILES = ("dataset_dict.json", "dataset_info.json")  # `save_to_disk` writes one of them
@@ -147,7 +147,9 @@ def open_parquet(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
         with parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
             check_columns(file.schema_arrow.names, columns, str(path))
             yield file
-    except (OSError, ValueError, NotImplementedError) as error:  # the base classes of pyarrow's
+    except NotImplementedError as error:  # a type or codec that this pyarrow can't read
+        raise UserError(f"can't read {path}: {first_line(error)}") from error
+    except (OSError, ValueError) as error:  # the base classes of pyarrow's
         if reason := isinstance(error, OSError) and error.strerror:
             raise UserError(f"can't read {path}: {reason}") from error
         raise UserError(f"{path} is not a complete Parquet file") from error

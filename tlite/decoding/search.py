@@ -118,13 +118,13 @@ def beam_search(
     """Return the `beam` best targets by log p / `length_normaliser`, n counting the end symbol.
 
     The search stops when no live beam can become better than the worst of `beam` finished ones, or
-    after `max_length` tokens, or `limits` tokens of a source.
+    after `max_length` tokens; `limits` are lower maxima of single sources.
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)
-    has_cache_each = state.mask is None
-    memories = jax.vmap(model.memories)(source) if has_cache_each else model.memories(source)
-    extend = _extend_each if has_cache_each else _extend
+    one_cache_each = state.mask is None
+    memories = jax.vmap(model.memories)(source) if one_cache_each else model.memories(source)
+    extend = _extend_each if one_cache_each else _extend
     model = unroll_blocks(model)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
@@ -134,7 +134,7 @@ def beam_search(
         logits, caches, mask = extend(model, memories, state, last)
         logits = mask_special_tokens(model.config, logits, state.index)
         live, finished, parent = _select(state, logits, end_id, length_penalty)
-        caches = gather_beams(caches, parent) if has_cache_each else caches
+        caches = gather_beams(caches, parent) if one_cache_each else caches
         select = partial(jax.vmap(jnp.where), state.index < limits)  # at its limit: unchanged
         live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
         return BeamState(state.index + 1, live, finished, caches, gather_beams(mask, parent))
@@ -144,7 +144,7 @@ def beam_search(
         can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
         return jnp.any((state.index < limits) & can_improve)
 
-    state = _loop(continues, step, state, max_length, tokens_per_step=1 if has_cache_each else beam)
+    state = _loop(continues, step, state, max_length, tokens_per_step=1 if one_cache_each else beam)
     return _finished_or_live(state.finished, state.live, longest)
 
 

@@ -31,7 +31,7 @@ def translate(
         sources: tokens of each sentence, with its end symbol.
         length_penalty: exponent of `length_normaliser`; above 0 prefers longer translations.
         max_length: tokens of the longest target; None: 1.5 times the source's and 10 more.
-        batch_size: sentences translated at once, rounded up to a multiple of the devices.
+        batch_size: sentences translated at once, rounded up to a multiple of the number of devices.
 
     Raises:
         ValueError: a source is longer than the model's context, or an option is out of its range.
@@ -52,7 +52,7 @@ def translate(
     for rows, hypotheses in batches:  # all are dispatched before the first result is read
         for row, *best in zip(rows, *jax.device_get(hypotheses), strict=True):
             pairs = [(target, float(score)) for target, score in zip(*best, strict=True)]
-            results[row] = [(t, s) for t, s in pairs if s != -math.inf]  # NaN: it has diverged
+            results[row] = [(t, s) for t, s in pairs if s != -math.inf]  # -inf: fewer have ended
     return [results[row] for row in range(len(sources))]
 
 

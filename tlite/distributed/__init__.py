@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 LOST = "another process of this run may have ended"
 CLUSTERS, TPU_CLUSTERS = ("slurm", "ompi"), ("gketpu", "gcetpu")
-NO_GPU = "", "-1", "NoDevFiles"
-"""Names in CUDA_VISIBLE_DEVICES that hide the GPUs after them."""
 """JAX's names of the clusters that are detected. An indexed job of Kubernetes is not one of them:
 most are sweeps of independent pods."""
+NO_GPU = "", "-1", "NoDevFiles"
+"""Names in CUDA_VISIBLE_DEVICES that hide the GPUs after them."""
 MPI = "OMPI_COMM_WORLD_"
 JOIN_SECONDS = 300  # until all processes must have joined
 POLL_SECONDS = 1  # between two checks of Python's signals while waiting for other processes

@@ -13,6 +13,9 @@ from tlite.errors import UserError, first_line
 MAX_CACHE_BYTES = 2 * 2**30
 """Size limit of the compilation cache; JAX's own limit needs the package filelock, and locks."""
 
+DEVICE_COUNT_FLAG = "xla_force_host_platform_device_count"
+"""Flag in XLA_FLAGS; JAX_NUM_CPU_DEVICES would override it."""
+
 
 def prepare_devices() -> None:
     """Make every CPU core a device and cache compiled programs between runs.
@@ -28,7 +31,7 @@ def prepare_devices() -> None:
         "jax_compilation_cache_dir": str(compiled),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    if DEVICE_COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
         del settings["jax_num_cpu_devices"]
     for name, value in settings.items():
         if name.upper() in os.environ:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tlite.distributed import NO_GPU, Signals
-from tlite.distributed.devices import num_cores
+from tlite.distributed.devices import DEVICE_COUNT_FLAG, num_cores
 from tlite.errors import LAUNCHED, UserError, command
 
 GRACE_SECONDS = 10  # after the first failure, until the others are killed
@@ -42,6 +42,8 @@ def devices(processes: int, each: int | None = None) -> list[dict[str, str]]:
     if each is not None and each < 1:
         raise UserError(f"--devices-each must be at least 1, not {each}")
     if not (gpus := visible_gpus()):
+        if each is None and DEVICE_COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
+            return [{}] * processes
         setting = os.environ.get("JAX_NUM_CPU_DEVICES", "")
         number = each or (int(setting) if setting.isdecimal() else num_cores() // processes) or 1
         return [{"JAX_NUM_CPU_DEVICES": str(number)}] * processes

@@ -167,8 +167,8 @@ class GeneratorExperiment(BaseExperiment):
     prompt: str = "\n"
     """Prompt of the sample at the end of training; "": the token between documents."""
     init_from: Pretrained | None = None
-    """Hugging Face folder or hub name of the model that training starts from; its config sets the
-    sizes, which the experiment must leave at their defaults."""
+    """Hugging Face folder or hub name of the model that training starts from. Its config sets the
+    sizes: leave them out, except a smaller context."""
     tokenizer: TextTokenizer = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )

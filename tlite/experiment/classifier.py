@@ -89,8 +89,8 @@ class ClassifierExperiment(BaseExperiment, counts="sentences", positive="ngram_l
     pretraining: Pretraining | None = None
     """Pretraining of the blocks as a generator of the same texts."""
     init_from: Pretrained | None = None
-    """Hugging Face folder or hub name of the model that training starts from; its config sets the
-    sizes, which the experiment must leave at their defaults."""
+    """Hugging Face folder or hub name of the model that training starts from. Its config sets the
+    sizes: leave them out, except a smaller context."""
     padding: Literal["mask", "unknown"] = "mask"
     """Pad short texts with masked positions, or with unknown words."""
     sentences: int = 0

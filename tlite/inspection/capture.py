@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from tlite.models import Seq2Seq, SequenceClassifier
+from tlite.models.ensemble import Ensemble
 
 
 def run(
@@ -24,7 +25,7 @@ def run(
 ) -> tuple[Array, dict[str, Array]]:
     """Return the model's logits, and the captured values by name in order of computation.
 
-    Works under `jit`, which sorts the names as text, `grad` and `vmap`.
+    Works under `jit` (which sorts the names as text: 10 before 2), `grad` and `vmap`.
 
     Args:
         inputs: tokens; for an encoder-decoder, source and target tokens.
@@ -38,6 +39,7 @@ def run(
     capture, edit = [capture] if isinstance(capture, str) else list(capture), dict(edit or {})
     if not capture and not edit:
         return model(*inputs), {}
+    check_single(model, capture)
     names, captured = [], {}
 
     def tap(name: str, value: Array) -> Array:
@@ -55,6 +57,12 @@ def run(
     for pattern in (*capture, *edit):
         match_names(pattern, names)
     return logits, captured
+
+
+def check_single(model, capture: list[str]) -> None:
+    """Raise a TypeError if values of several models would be captured, which are in a loop."""
+    if capture and isinstance(model, Ensemble) and len(model) > 1:
+        raise TypeError("an ensemble has no values by name: load one of its replicas")
 
 
 def tap_names(model, *inputs: Array) -> list[str]:

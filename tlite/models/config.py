@@ -113,14 +113,13 @@ def resolve(field: str, value: Any) -> Any:
         return PRESETS[field][value]
     is_call = callable(value) and not isinstance(value, type)
     if field in FUNCTION_ADAPTERS and is_call and not hasattr(value, "init"):
-        if isinstance(value, Norm | Attention | FeedForward):  # whose fields would be ignored
+        if isinstance(value, Attention | FeedForward) and not hasattr(value, "init_params"):
             raise ValueError(f"{field}: {type(value).__name__} needs init(rng, config)")
         return FUNCTION_ADAPTERS[field](value)
     base = {"positions": Positions, "block": Block}.get(field)
     if base and not isinstance(value, base):
-        several = ", or a tuple of them" * (field == "block")
-        name = f"tlite.models.{base.__name__}{several}"
-        raise ValueError(f"{field} must be a word or a {name}: {value!r}")
+        name = "Block, or a tuple of them" if field == "block" else base.__name__
+        raise ValueError(f"{field} must be a word or a tlite.models.{name}: {value!r}")
     if is_user_code(value) and isinstance(value, Learned | Sinusoidal | Rotary | Relative | ALiBi):
         raise ValueError(f"{field}: derive {type(value).__name__} from tlite.models.Positions")
     if isinstance(value, Block) and value.attention is not None:
@@ -162,7 +161,7 @@ class TransformerConfig(
     attention: AttentionField = component("attention", Attention())
     """Attention layer; a word sets its `function`."""
     feed_forward: FeedForwardField = component("feed_forward", FeedForward())
-    """Feed-forward layer; its settings are fields of its own."""
+    """Feed-forward layer; its fields are options, too: --feed-forward.activation gelu."""
     norm: NormField = component("norm", Norm())
     """Layer norm, RMS norm, or zero-centred RMS norm, whose scale is 1 + s (Gemma)."""
     block: BlockField = component("block", Block())
@@ -232,11 +231,10 @@ def validate_components(config: TransformerConfig) -> None:
     if len({block.pre_norm for block in pattern}) > 1:
         raise ValueError("the blocks of a pattern must have the same pre_norm")
     if any(block.attention is not None for block in pattern):
-        head_dims = {config.head_dim, *(block.head_dim for block in config.blocks)}  # checks each
+        blocks = [block for block in config.blocks if isinstance(block.attention, Attention)]
+        head_dims = {config.head_dim, *(block.head_dim for block in blocks)}
         if len(head_dims) > 1 and isinstance(config.positions, Rotary):
             raise ValueError(f"rotary positions need one head_dim in all blocks, not {head_dims}")
-    if config.embedding.word_dropout and not hasattr(config, "num_classes"):
-        raise ValueError("embedding.word_dropout is for classifiers")
     if config.loop.scan:
         is_uniform = len({*config.blocks}) == 1 == len({*config.windows})
         if not (is_uniform and config.blocks[0].block.first_norm):

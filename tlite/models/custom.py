@@ -239,8 +239,10 @@ def _with_defaults(config, fields):
     """Return the config with the library's own components in these fields."""
     names = {field for field in fields if not field.startswith(("activation", "block"))}
     defaults = {field: getattr(type(config)(), field) for field in names}
-    if "attention" in defaults and isinstance(config.attention, Attention):  # keeps head_dim
-        defaults["attention"] = dataclasses.replace(config.attention, function="exact")
+    attention = config.attention
+    if "attention" in defaults and type(attention) is Attention:  # keeps head_dim
+        exact = {"function": "exact", "query_chunk_size": 0}
+        defaults["attention"] = dataclasses.replace(attention, **exact)
     if "activation" in fields and isinstance(config.feed_forward, FeedForward):
         defaults["feed_forward"] = dataclasses.replace(config.feed_forward, activation="relu")
 

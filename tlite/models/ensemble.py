@@ -50,8 +50,6 @@ class Ensemble:
 
     def __call__(self, *inputs: Int[Array, "..."], **kwargs) -> Float[Array, "*batch V"]:
         """Return the averaged logits; arguments are those of a model."""
-        if "tap" in kwargs and len(self) > 1:
-            raise TypeError("an ensemble has no values by name: load one of its replicas")
         return self.mean(lambda model: model(*inputs, **kwargs))
 
     # Decoding

@@ -110,5 +110,5 @@ def from_named_arrays(model) -> Callable[[dict[str, Any]], Any]:
 
 
 def count_parameters(model: nnx.Module) -> int:
-    """Return the number of numbers in all arrays."""
+    """Return the number of elements of all arrays."""
     return sum(leaf.size for leaf in jax.tree.leaves(model))

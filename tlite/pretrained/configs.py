@@ -44,7 +44,7 @@ NO_EFFECT = re.compile(
 )
 """Fields of config.json that change neither the logits nor the gradient of a family here.
 
-The dropout of a classifier's head is ours: fine-tuning uses the rate of the other layers.
+The dropout rate of a classifier's head is not read: fine-tuning uses that of the other layers.
 """
 FACTOR = re.compile(r"\w*(scal|multiplier|factor)\w*")
 FROM_SCRATCH = {  # families as which models are saved that were not loaded from a folder

@@ -59,7 +59,9 @@ class Pretrained:
     def end_ids(self) -> list[int]:
         """Tokens that end a text."""
         ids = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
-        return ids if isinstance(ids, list) else [] if ids is None else [ids]
+        ids = ids if isinstance(ids, list) else [ids]
+        # GPT-2's default, 50256, stands in configs of smaller vocabularies, too.
+        return [i for i in ids if i is not None and 0 <= i < self.config.vocabulary_size]
 
 
 def is_pretrained(name: str | Path) -> bool:

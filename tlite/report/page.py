@@ -193,10 +193,15 @@ def check_replaceable(folder: Path) -> Path:
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     is_page = PAGE in names and all(n == PAGE or n.endswith(".png") for n in names)
-    is_page = is_page and GENERATOR.encode() in (folder / PAGE).read_bytes()
+    is_page = is_page and is_of_inspect((folder / PAGE).read_bytes())
     if not folder.name or (names and not is_page):
         raise UserError(f"{folder} has files that are not from inspect: choose another --to")
     return folder
+
+
+def is_of_inspect(content: bytes) -> bool:
+    """Return True for a page of `new_page`; earlier ones have heads and no mark."""
+    return GENERATOR.encode() in content or b'<div class="heads">' in content
 
 
 def escape(text: str) -> str:

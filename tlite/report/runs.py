@@ -55,10 +55,12 @@ def inspect_run(
     parameters, step = run.parameters(checkpoint)
     model = run.trainer.models(parameters)[replica]
     check_text(text)
-    if not hasattr(model.config, "num_blocks"):
-        raise UserError("a logistic regression has no attention: inspect a transformer classifier")
-    functions = {GeneratorRun: draw_generator_run, ClassifierRun: draw_classifier_run}
-    functions[TranslatorRun] = draw_translator_run
+    check_blocks(model)
+    functions = {
+        GeneratorRun: draw_generator_run,
+        ClassifierRun: draw_classifier_run,
+        TranslatorRun: draw_translator_run,
+    }
     folder = check_replaceable(to) if to else run.dir.path / "inspection"
     with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
         add_run_facts(page, run, model, checkpoint, step, replica)
@@ -81,6 +83,13 @@ def check_text(text: str | None) -> None:
     """Raise a `UserError` if a text is empty or only spaces."""
     if text is not None and not text.strip():
         raise UserError("the text to inspect is empty")
+
+
+def check_blocks(model) -> None:
+    """Raise a `UserError` for a model without blocks, such as a logistic regression."""
+    if not hasattr(model.config, "num_blocks"):
+        name = type(model).__name__
+        raise UserError(f"a {name} has no blocks to draw: inspect a transformer")
 
 
 def add_run_facts(page: Page, run: Run, model, checkpoint: str, step: int, replica: int) -> None:

@@ -14,11 +14,11 @@ from tlite.experiment import (
     BaseExperiment,
     Experiment,
     GeneratorExperiment,
-    TranslatorExperiment,
 )
+from tlite.functional import unsupported_kwargs
 from tlite.pretrained import is_pretrained
 from tlite.runs.models import evaluate_text
-from tlite.runs.run import ExamplesRun, Run
+from tlite.runs.run import ExamplesRun, Run, run_class
 from tlite.training.run_dir import find_run, newest_or_path, open_run
 from tlite.user_code import allow_code
 
@@ -94,17 +94,25 @@ def evaluate(
     if is_pretrained(folder) and path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     with allow_code(trust=trust):
-        experiment = run.experiment if isinstance(run, Run) else saved_experiment(folder)
-        if search and not isinstance(experiment, TranslatorExperiment):
-            raise UserError(f"--{min(search).replace('_', '-')} is for a translator, not {folder}")
-        if path is not None and isinstance(experiment, GeneratorExperiment | None):
-            evaluate_text(folder, path, str(checkpoint), replica)
-            return
+        if search or path is not None:
+            experiment = run.experiment if isinstance(run, Run) else saved_experiment(folder)
+            check_search(experiment, search, folder)
+            if path is not None and isinstance(experiment, GeneratorExperiment | None):
+                evaluate_text(folder, path, str(checkpoint), replica)
+                return
         run = run if isinstance(run, Run) else Run.open(folder)
     if path is not None:
         run, split = with_table(run, Path(path)), "test"
     run.check_replica(replica)  # the `evaluate` of a user's kind of run may not check it
     run.evaluate(split, str(checkpoint), replica, **search)
+
+
+def check_search(experiment: Any, search: dict[str, Any], folder: Path) -> None:
+    """Raise a `UserError` for options of a search that the kind of run does not have."""
+    kind = None if experiment is None else run_class(experiment)
+    if unknown := unsupported_kwargs(kind.evaluate, search) if kind else list(search):
+        option = unknown[0].replace("_", "-")
+        raise UserError(f"--{option} is for a translator, not {folder}")
 
 
 def saved_experiment(folder: Path) -> Any:

@@ -30,7 +30,14 @@ from tlite.models import (
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.models import check_replica
 from tlite.runs.reporting import accuracy_interval, interval, spread
-from tlite.runs.run import EVALUATION_BATCH, Built, ExamplesRun, check_examples, with_sizes
+from tlite.runs.run import (
+    EVALUATION_BATCH,
+    Built,
+    ExamplesRun,
+    check_examples,
+    finite_models,
+    with_sizes,
+)
 from tlite.text import (
     PADDING,
     IndexTokenizer,
@@ -203,7 +210,8 @@ class ClassifierRun(ExamplesRun):
         by_replica, step = self.predict([e.text for e in examples], checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (labelled := labels >= 0).any():
-            raise UserError(f"no text of the {split} split has one of the classes")
+            source = self.table or f"the {split} split"
+            raise UserError(f"no text of {source} has one of the classes")
         split = self.table or split
         right = (by_replica.argmax(-1) == labels)[:, labelled]
         accuracy = spread(100.0 * right.mean(1), ".1f")
@@ -215,6 +223,7 @@ class ClassifierRun(ExamplesRun):
         index = 0 if replica == "all" else replica
         probabilities, label = by_replica[index], f" (replica {index})" if number > 1 else ""
         if ensemble:
+            by_replica = finite_models({"probabilities": by_replica})["probabilities"]
             probabilities, label = by_replica.mean(0), " (the ensemble)"
             print_ensemble(ensemble, by_replica[:, labelled], labels[labelled])
         predicted = probabilities[labelled].argmax(-1)

@@ -4,9 +4,8 @@ import ast
 import contextlib
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tlite.config import did_you_mean, to_dict
 from tlite.errors import UserError
@@ -20,7 +19,7 @@ CONSTRUCTOR = re.compile(r"\b(\w+)Experiment\(")
 IMPORT = re.compile(r"^from (?:experiments\.)?(\w+) import", re.M)
 FOLDERS = Path("experiments"), EXPERIMENTS
 """Folders of experiment files; of two files with one name the first is used."""
-FOLDER_NAME = re.compile(r"""\w([^/\\:*?"<>|]{,198}[^/\\:*?"<>|\s])?""")
+FOLDER_NAME = re.compile(r"""\w([^/\\:*?"<>|]{,98}[^/\\:*?"<>|\s])?""")
 
 
 def exports_experiment(path: Path) -> bool:
@@ -31,8 +30,8 @@ def exports_experiment(path: Path) -> bool:
 def find_experiments() -> dict[str, Path]:
     """Return experiment files by name."""
     paths = [path for folder in reversed(FOLDERS) for path in folder.glob("[!_.]*.py")]
-    found = {path.stem: path for path in paths if exports_experiment(path)}
-    return dict(sorted(found.items()))
+    paths_by_name = {path.stem: path for path in paths if exports_experiment(path)}
+    return dict(sorted(paths_by_name.items()))
 
 
 def find_experiment(name: str) -> Path:
@@ -82,21 +81,15 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
         raise UserError(f"`experiment` in {path} is of type {type_name}, not an experiment")
     if not isinstance(variants, dict) or len(variants) == 1:
         raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
-    check_variant_names(variants)
     for name, variant in variants.items():
+        if not (isinstance(name, str) and name.isprintable() and FOLDER_NAME.fullmatch(name)):
+            raise UserError(f"the variant's name {name!r:.80} can't be the name of a folder")
         if type(variant) is not type(experiment):
             types = f"{type(variant).__name__}, but `experiment` a {type_name}"
             raise UserError(f"the variant {name!r} in {path} is a {types}")
     for each in (experiment, *variants.values()):
         to_dict(each)  # raises if a function can't be imported, before data is read
     return experiment, dict(variants)
-
-
-def check_variant_names(names: Iterable[Any]) -> None:
-    """Raise a `UserError` if a variant's name can't be the name of a folder."""
-    for name in names:
-        if not (isinstance(name, str) and name.isprintable() and FOLDER_NAME.fullmatch(name)):
-            raise UserError(f"the variant's name {name!r:.80} can't be the name of a folder")
 
 
 def describe_experiments() -> list[tuple[str, str, str, str]]:

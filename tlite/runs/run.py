@@ -3,8 +3,10 @@
 import abc
 import contextlib
 import dataclasses
+import fnmatch
 import hashlib
 import importlib
+import itertools
 import json
 import math
 import shutil
@@ -176,9 +178,7 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
     if built.new_arrays:
         config = train_new_arrays(config, built.new_arrays)
     model = built.experiment.model
-    probe_loss(config, getattr(model, "num_classes", None) or model.vocabulary_size)
-    if config.init != "default" and zero_outputs(model):
-        raise UserError(f"init draws all matrices: leave it out, or {zero_outputs(model)[0]}")
+    check_parts(model, config)
     built = built._replace(experiment=dataclasses.replace(built.experiment, training=config))
     if config.init == "default" and not (config.groups or config.trainable or config.low_rank):
         return built
@@ -197,14 +197,27 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
             raise UserError(
                 f"{field} would change only arrays of the pretrained model: leave it out"
             )
+        for layer in zero_outputs(model):
+            if fnmatch.filter(inits, f"*blocks*.{layer}.output.kernel"):
+                zeros = f"the zeros of {layer}.zero_output"
+                raise UserError(f"{field} would replace {zeros}: leave out one of them")
     probe_init(config, shapes)
     return built
 
 
-def zero_outputs(model: Any) -> list[str]:
-    """Return the fields `zero_output` of the model's layers that are set."""
-    layers = {name: getattr(model, name, None) for name in ("attention", "feed_forward")}
-    return [f"{n}.zero_output" for n, each in layers.items() if getattr(each, "zero_output", False)]
+def check_parts(model: Any, config: TrainingConfig) -> None:
+    """Raise a `UserError` for a user's loss that fails, or a setting without effect."""
+    if "loss" in user_functions(config):
+        probe_loss(config, getattr(model, "num_classes", None) or model.vocabulary_size)
+    word_dropout = getattr(getattr(model, "embedding", None), "word_dropout", 0)
+    if word_dropout and not hasattr(model, "num_classes"):
+        raise UserError("--embedding.word-dropout is for classifiers: leave it out")
+
+
+def zero_outputs(model: Any) -> set[str]:
+    """Return the kinds of layers of which any has `zero_output`."""
+    layers = itertools.product(getattr(model, "blocks", ()), ("attention", "feed_forward"))
+    return {name for block, name in layers if getattr(getattr(block, name), "zero_output", False)}
 
 
 def train_new_arrays(config: TrainingConfig, new_arrays: Iterable[str]) -> TrainingConfig:
@@ -445,7 +458,7 @@ class Run(abc.ABC):
         self.print_summary()
         steps = self.experiment.training.steps
         if saved := Checkpoints(self.dir.checkpoints).steps():
-            print(f"resumed from step {saved[-1]:,} of {steps:,}")
+            print(f"last checkpoint: step {saved[-1]:,} of {steps:,}")
         self.train_until(steps, profile=profile)
         if report:
             self.report()
@@ -687,10 +700,10 @@ def find_same(
     def find() -> str:
         runs = [run.folder for run in find_runs(ROOT / name) if run.kind != "damaged"]
         for path in [dir] if dir else runs:
-            with contextlib.suppress(*UNREADABLE, *(() if dir else (UserError,))):
+            with contextlib.suppress(*UNREADABLE):
                 if not (path / config).is_file():
                     continue
-                saved, new = read(path)
+                saved, new = read(path) if dir else read_or_warn(read, path)
                 if saved == new:
                     return str(path)
                 if dir:
@@ -703,6 +716,15 @@ def find_same(
     if required:
         raise UserError(f"there is no {what} of {name} in {dir or ROOT} to resume")
     return None
+
+
+def read_or_warn(read: Callable[[Path], tuple[dict, dict]], path: Path) -> tuple[dict | None, dict]:
+    """Return read(path); after a `UserError`, which becomes a warning, two different values."""
+    try:
+        return read(path)
+    except UserError as error:
+        print(f"warning: {path} is not resumed: {error}", file=sys.stderr)
+        return None, {}
 
 
 def saved_and_new_config(experiment: Any, folder: Path) -> tuple[dict, dict]:
@@ -839,8 +861,8 @@ def finite_models(arrays: dict[str, Any]) -> dict[str, Any]:
     if is_finite.all() or not is_finite.any():
         return arrays
     if distributed.is_process0():
-        number = np.count_nonzero(~is_finite)
-        print(f"warning: the ensemble leaves out {number} diverged models", file=sys.stderr)
+        number = f"{np.count_nonzero(~is_finite)} of {len(is_finite)}"
+        print(f"warning: the ensemble leaves out diverged models: {number}", file=sys.stderr)
     return {name: a[is_finite] for name, a in arrays.items()}
 
 
@@ -862,12 +884,12 @@ def check_examples(examples: Any, example_type: type) -> Any:
     """Return the examples of a data class.
 
     Raises:
-        UserError: there is none, one is of another type, or they can be read only once.
+        UserError: there are none, one is of another type, or they can be read only once.
     """
     if isinstance(examples, Iterator):
         raise UserError("the data must return a list of examples, not a generator")
     if isinstance(examples, list) and not examples:
-        raise UserError(f"the data has a split without a tlite.data.{example_type.__name__}")
+        raise UserError(f"a split of the data is empty: no tlite.data.{example_type.__name__}")
     for example in examples if isinstance(examples, list) else []:
         if not isinstance(example, example_type):
             expected, actual = example_type.__name__, type(example).__name__

@@ -17,7 +17,6 @@ from tlite.comparison.study import Study, Variant, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, command, is_environment_error, printable
 from tlite.experiment import BaseExperiment
 from tlite.models import count_parameters, make_model
-from tlite.runs.experiment_files import check_variant_names
 from tlite.runs.run import Built, Run, build, check_same_data, find_same, run_class, with_training
 from tlite.training.config import TrainingConfig
 from tlite.training.precision import Precision, fastest_shared_attention
@@ -93,7 +92,10 @@ def train_study(
     """
     if not experiments:
         raise UserError("a study needs variants: two or more experiments by name")
-    check_variant_names(experiments)
+    for name in experiments:
+        is_name = isinstance(name, str) and name.isprintable() and len(name) <= 200
+        if not is_name or Path(name).name in ("", ".."):
+            raise UserError(f"a variant's name must be a short text, not {name!r:.80}")
     datasets = DatasetCache()
     tuning = None
     if tune:

@@ -177,7 +177,8 @@ class TranslatorRun(ExamplesRun):
         pairs, ensemble = list(self.examples(split)), self.ensemble_name(replica)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        split, batches = self.table or split, run.batches(pairs)
+        split = self.table or split
+        batches = run.batches(pairs)
         loss = validate(self.trainer, parameters, batches)["loss"].mean()
         print(f"{split} loss {loss:.4f}, {len(pairs):,} sentences")
         if ensemble:

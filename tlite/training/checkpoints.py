@@ -270,8 +270,8 @@ class Checkpoints(contextlib.AbstractContextManager):
         order = sorted(steps, key=lambda s: (s > last, abs(s - last)))
         if exact and not self._is_intact(last, trees):
             raise UserError(
-                f"checkpoint {last} in {self.folder} is damaged or was removed: delete its folder "
-                "to average the others"
+                f"checkpoint {last} in {self.folder} is damaged or missing: to average the others, "
+                "delete its folder if it is there"
             )
         for candidate in order:
             if self._is_intact(candidate, trees):
@@ -281,9 +281,8 @@ class Checkpoints(contextlib.AbstractContextManager):
                     print(message, file=sys.stderr)
                 return candidate
             if not (self.folder / str(candidate)).is_dir():
-                return self._find_intact(
-                    step, trees, exact
-                )  # the run that trains has just removed it
+                # The run that trains has just removed it.
+                return self._find_intact(step, trees, exact)
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _is_intact(self, step: int, trees: Iterable[str]) -> bool:

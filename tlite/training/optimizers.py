@@ -280,13 +280,15 @@ def check_patterns(config: Any, arrays: Mapping[str, Any]) -> None:
                 raise ValueError(f"{field}: {each!r} matches no parameter among {known}, ...")
     trained = [n for n, a in arrays.items() if is_trainable(config, n, a)]
     if config.trainable and not any(match(config.trainable, name) for name in trained):
-        raise ValueError(f"trainable: {config.trainable!r} matches only what low_rank freezes")
+        reason = "matches only matrices with low-rank updates, which are frozen"
+        raise ValueError(f"trainable: {config.trainable!r} {reason}")
     for i, group in enumerate(config.groups):
         _check_group(config, i, {n: a for n, a in arrays.items() if match(group.pattern, n)})
     for field, inits in find_inits(config, arrays).items():
         if not inits:
             pattern = patterns.get(field.removesuffix(".init"))
-            where = f"{pattern!r} matches none" if pattern else "none is outside of the groups"
+            outside = "none is outside of the groups" if config.groups else "there is none"
+            where = f"{pattern!r} matches none" if pattern else outside
             raise ValueError(f"{field} is for matrices, and {where}")
 
 

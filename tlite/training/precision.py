@@ -86,7 +86,7 @@ def _choose_attention(attention, *, model, precision: Precision, fastest: str):
     ):
         name = "mixed"
         if fastest == "fused" and jax.default_backend() == "gpu":
-            head_dim = attention.head_dim or model.head_dim
+            head_dim = attention.head_dim or model.width // model.num_heads
             name = "mixed" if attention_error(fused_attention, head_dim) else "fused"
     if name == "fused":
         chunk_size = 0  # the kernel skips masked products by itself
