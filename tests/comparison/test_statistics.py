@@ -161,6 +161,7 @@ def test_holm_rejects_step_by_step(p):
         rejected.add(remaining.pop(0))
     assert {i for i, value in enumerate(holm(p)) if value < 0.05} == rejected
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1, 1]
 
 
 def test_seeds_are_paired_only_if_initial_values_are_shared():
@@ -235,6 +236,13 @@ def test_required_seeds_of_a_difference_use_its_variances(method, groups, text_s
     assert expected != required_seeds(effect, v.one_seed, 3 - groups, max(examples, 0), 9)
     result = Difference(0.0, v, (4, 4), method, examples=10)
     assert result.required_seeds(effect) == expected
+    by_dof = {
+        n: required_seeds(4 * effect, v.one_seed, groups, max(examples, 0), n) for n in (1, 3)
+    }
+    for number, dof in ((1, 1), (2, 1), (4, 3)):
+        result = Difference(0.0, v, (4, 4), method, examples=number)
+        assert result.required_seeds(4 * effect) == by_dof[dof]
+    assert (by_dof[1] != by_dof[3]) == (text_std > 0)
 
 
 @pytest.mark.parametrize(
