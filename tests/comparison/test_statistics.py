@@ -11,6 +11,7 @@ from experiments.tools.coverage import RATIOS, coverage
 from tlite.comparison.blocks import PairedScores
 from tlite.comparison.statistics import (
     Difference,
+    correlation,
     difference,
     holm,
     required_seeds,
@@ -223,6 +224,12 @@ def test_required_seeds_are_the_least_that_show_the_effect(effect, groups, examp
     else:
         assert is_enough(number)
         assert number == 2 or not is_enough(number - 1)
+
+
+def test_a_correlation_needs_three_seeds():
+    one, other = np.arange(3.0), np.array([2.0, 4.0, 6.0])
+    assert correlation(one, other) == pytest.approx(1)
+    assert correlation(one[:2], other[:2]) is correlation(one, 0 * other) is None
 
 
 @pytest.mark.parametrize(("method", "groups"), [("paired", 1), ("welch", 2)])
