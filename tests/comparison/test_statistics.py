@@ -226,6 +226,13 @@ def test_required_seeds_are_the_least_that_show_the_effect(effect, groups, examp
         assert number == 2 or not is_enough(number - 1)
 
 
+def test_seeds_are_paired_if_half_of_them_are_common():
+    run = {seed: float(seed % 3) for seed in range(8)}
+    for first, method in ((4, "paired"), (5, "welch")):
+        reference = {seed: float(seed % 2) for seed in range(first, first + 8)}
+        assert difference(run, reference).method == method
+
+
 def test_a_correlation_needs_three_seeds():
     one, other = np.arange(3.0), np.array([2.0, 4.0, 6.0])
     assert correlation(one, other) == pytest.approx(1)
