@@ -99,7 +99,7 @@ def test_train_of_variants_returns_their_compared_study(base, tmp_path, capsys):
     assert missing.startswith("there is no study of tiny in runs")
     with pytest.raises(ValueError, match="seeds"):
         tlite.train(base, seeds=0)
-    for wrong in ({}, {"..": base, "b": base}):
+    for wrong in ({}, {"..": base, "b": base}, {" ": base, "b": base}):
         assert "variant" in complaint(tlite.train, wrong)
 
 

@@ -148,7 +148,9 @@ def read_search_space(
                 f"{flag} {option} needs a range or two or more different values, as in {flag} "
                 f"learning-rate 1e-4..1e-1 or {flag} norm layer rms"
             )
-        check_varied_once(path, {*space, *varied}, f"{flag} {option}")
+        if path in varied:
+            raise UserError(f"{flag} {option}: --vary sets this option already, leave out one")
+        check_varied_once(path, space, f"{flag} {option}")
         values = []
         for word in is_range.groups() if is_range else words:
             try:

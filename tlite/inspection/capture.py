@@ -60,7 +60,7 @@ def run(
 
 
 def check_single(model, capture: list[str]) -> None:
-    """Raise a TypeError if values of several models would be captured, which are in a loop."""
+    """Raise a TypeError if values of an ensemble would be captured: its models share the names."""
     if capture and isinstance(model, Ensemble) and len(model) > 1:
         raise TypeError("an ensemble has no values by name: load one of its replicas")
 

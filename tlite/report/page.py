@@ -201,7 +201,7 @@ def check_replaceable(folder: Path) -> Path:
 
 def is_of_inspect(content: bytes) -> bool:
     """Return True for a page of `new_page`; earlier ones have heads and no mark."""
-    return GENERATOR.encode() in content or b'<div class="heads">' in content
+    return GENERATOR.encode() in content or b'<div class="heads"><script' in content
 
 
 def escape(text: str) -> str:

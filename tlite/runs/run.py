@@ -197,8 +197,9 @@ def with_training(built: Built, config: TrainingConfig) -> Built:
             raise UserError(
                 f"{field} would change only arrays of the pretrained model: leave it out"
             )
-        for layer in zero_outputs(model):
-            if fnmatch.filter(inits, f"*blocks*.{layer}.output.kernel"):
+        for index, layer in zero_outputs(model):
+            blocks = "blocks" if model.loop.scan else f"blocks.{index}"
+            if fnmatch.filter(inits, f"*{blocks}.*{layer}.output.kernel"):
                 zeros = f"the zeros of {layer}.zero_output"
                 raise UserError(f"{field} would replace {zeros}: leave out one of them")
     probe_init(config, shapes)
@@ -214,10 +215,11 @@ def check_parts(model: Any, config: TrainingConfig) -> None:
         raise UserError("--embedding.word-dropout is for classifiers: leave it out")
 
 
-def zero_outputs(model: Any) -> set[str]:
-    """Return the kinds of layers of which any has `zero_output`."""
-    layers = itertools.product(getattr(model, "blocks", ()), ("attention", "feed_forward"))
-    return {name for block, name in layers if getattr(getattr(block, name), "zero_output", False)}
+def zero_outputs(model: Any) -> list[tuple[int, str]]:
+    """Return (index of the block, field) of each layer with `zero_output`."""
+    blocks = enumerate(getattr(model, "blocks", ()))
+    layers = itertools.product(blocks, ("attention", "feed_forward"))
+    return [(i, n) for (i, b), n in layers if getattr(getattr(b, n), "zero_output", False)]
 
 
 def train_new_arrays(config: TrainingConfig, new_arrays: Iterable[str]) -> TrainingConfig:

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -93,8 +94,8 @@ def train_study(
     if not experiments:
         raise UserError("a study needs variants: two or more experiments by name")
     for name in experiments:
-        is_name = isinstance(name, str) and name.isprintable() and len(name) <= 200
-        if not is_name or Path(name).name in ("", ".."):
+        is_name = isinstance(name, str) and name.isprintable() and len(os.fsencode(name)) <= 200
+        if not is_name or Path("-".join(name.split())).name in ("", ".."):
             raise UserError(f"a variant's name must be a short text, not {name!r:.80}")
     datasets = DatasetCache()
     tuning = None
