@@ -240,11 +240,11 @@ def _with_defaults(config, fields):
     names = {field for field in fields if not field.startswith(("activation", "block"))}
     defaults = {field: getattr(type(config)(), field) for field in names}
     if "attention" in defaults:
-        attention, exact = config.attention, {"function": "exact", "query_chunk_size": 0}
-        head_dim = getattr(attention, "head_dim", None)
-        is_ours = type(attention) is Attention
-        default = attention if is_ours else Attention(head_dim=head_dim)
-        defaults["attention"] = dataclasses.replace(default, **exact)
+        attention = config.attention
+        if type(attention) is not Attention:  # a user's, of which only the width of a head stays
+            attention = Attention(head_dim=getattr(attention, "head_dim", None))
+        exact = {"function": "exact", "query_chunk_size": 0}
+        defaults["attention"] = dataclasses.replace(attention, **exact)
     if "activation" in fields and isinstance(config.feed_forward, FeedForward):
         defaults["feed_forward"] = dataclasses.replace(config.feed_forward, activation="relu")
 
