@@ -99,7 +99,10 @@ class Download:
         return [str(self._existing_path() or self.url)]
 
     def with_absolute_paths(self, moved: bool = False) -> "Download":
-        """Return the source with an absolute folder; if it has moved, that of the data folder."""
+        """Return the source with an absolute folder.
+
+        With `moved` it is the data folder if the file is no longer in `folder`.
+        """
         path = os.path.abspath(self.folder or data_folder())
         source = dataclasses.replace(self, folder=path)
         if moved and not source._existing_path():

@@ -118,7 +118,7 @@ def beam_search(
     """Return the `beam` best targets by log p / `length_normaliser`, n counting the end symbol.
 
     The search stops when no live beam can become better than the worst of `beam` finished ones, or
-    after `max_length` tokens; `limits` are lower maxima of single sources.
+    after `max_length` tokens; `limits` sets a smaller maximum for each source.
     """
     start_id, end_id = start_and_end(model.config)
     state = _initial_state(model, source, beam, max_length)

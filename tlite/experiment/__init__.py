@@ -168,7 +168,7 @@ class GeneratorExperiment(BaseExperiment):
     """Prompt of the sample at the end of training; "": the token between documents."""
     init_from: Pretrained | None = None
     """Hugging Face folder or hub name of the model that training starts from. Its config sets the
-    sizes: leave them out, except a smaller context."""
+    model's sizes: do not set them here, except a smaller context."""
     tokenizer: TextTokenizer = field(
         default_factory=Characters, metadata={"parse": tokenizer_named}
     )

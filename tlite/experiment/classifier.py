@@ -90,7 +90,7 @@ class ClassifierExperiment(BaseExperiment, counts="sentences", positive="ngram_l
     """Pretraining of the blocks as a generator of the same texts."""
     init_from: Pretrained | None = None
     """Hugging Face folder or hub name of the model that training starts from. Its config sets the
-    sizes: leave them out, except a smaller context."""
+    model's sizes: do not set them here, except a smaller context."""
     padding: Literal["mask", "unknown"] = "mask"
     """Pad short texts with masked positions, or with unknown words."""
     sentences: int = 0

@@ -200,13 +200,13 @@ class Checkpoints(contextlib.AbstractContextManager):
     ) -> tuple[int, Trees]:
         """Return the step of an intact checkpoint, and its arrays.
 
-        If that checkpoint is damaged or was removed, warn and load the nearest intact one before
-        it, or else after it.
+        If that checkpoint is damaged or was removed, load the nearest intact one before it, or else
+        after it, with a warning; with `exact`, raise.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
             step: the last one by default.
-            exact: load no other checkpoint; raise instead.
+            exact: raise instead of loading another checkpoint.
 
         Raises:
             UserError: there is no checkpoint, all are damaged, one can't be read, or its arrays
@@ -268,7 +268,9 @@ class Checkpoints(contextlib.AbstractContextManager):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda s: (s > last, abs(s - last)))
-        if exact and not self._is_intact(last, trees):
+        if exact:
+            if self._is_intact(last, trees):
+                return last
             raise UserError(
                 f"checkpoint {last} in {self.folder} is damaged or missing: to average the others, "
                 "delete its folder if it is there"
